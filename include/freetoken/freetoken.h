@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+/* freetoken.h: the whole public interface of FreeToken, an inference engine for
+ * Transformers on edge CPUs. Compiles alone as C17 and as C++17.
+ *
+ * Two nouns. A MODEL is a file's weights: immutable after open, shared by threads.
+ * A SESSION is one timeline over a model: KV cache, scratch, statistics; one thread
+ * at a time, except for ftk_session_cancel, which any thread may call.
+ *
+ * Conventions
+ *   - Functions that can fail return ftk_status and fill an optional ftk_error.
+ *   - Results go to out-parameters, which are untouched on failure.
+ *   - Option structs start with `size` (set to sizeof the struct, or 0 for "current
+ *     version"); a field of zero means its default.
+ *   - Shapes are written in brackets, row-major: logits [n_vocab].
+ *   - The library never prints, exits or aborts because of input.
+ */
+#ifndef FREETOKEN_H
+#define FREETOKEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FTK_VERSION_MAJOR 0
+#define FTK_VERSION_MINOR 1
+#define FTK_VERSION_PATCH 0
+
+#if defined(_WIN32)
+#define FTK_API
+#else
+#define FTK_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------ errors */
+
+/* One list makes the enum, the names and the texts. */
+#define FTK_STATUS_LIST(X)                                                        \
+    X(OK, 0, "success")                                                           \
+    X(INVALID_ARGUMENT, 1, "an argument is out of its range")                     \
+    X(OUT_OF_MEMORY, 2, "memory could not be had")                                \
+    X(IO, 3, "a file could not be read or written")                               \
+    X(FORMAT, 4, "a file is damaged or not of the expected kind")                 \
+    X(UNSUPPORTED, 5, "the file or request needs something that is not supported")\
+    X(CONTEXT_FULL, 6, "the context is full")                                     \
+    X(CANCELLED, 7, "cancelled by the caller")                                    \
+    X(MISMATCH, 8, "two things that must belong together do not")                 \
+    X(INTERNAL, 9, "a defect in the library")
+
+typedef enum ftk_status {
+#define FTK_STATUS_ENUM_(name, value, text) FTK_##name = value,
+    FTK_STATUS_LIST(FTK_STATUS_ENUM_)
+#undef FTK_STATUS_ENUM_
+} ftk_status;
+
+typedef struct ftk_error {
+    ftk_status code;
+    int64_t offset;    /* byte position in the input the error speaks of; -1: none */
+    int32_t layer;     /* layer the error speaks of; -1: none */
+    char message[256]; /* NUL-terminated UTF-8, one line, says what to do next */
+} ftk_error;
+
+FTK_API const char *ftk_status_name(ftk_status s); /* "FORMAT"; static */
+FTK_API const char *ftk_status_text(ftk_status s); /* one sentence; static */
+FTK_API const char *ftk_version(void);             /* "0.1.0"; static */
+
+/* ------------------------------------------------------------------- model */
+
+typedef struct ftk_model ftk_model;
+typedef struct ftk_session ftk_session;
+typedef int32_t ftk_token;
+
+/* Called now and then during long work; return false to cancel (the call then ends with
+ * FTK_CANCELLED). `done` of `total` in units of the phase; `phase` is a static string
+ * such as "packing" or "prefill". May be called from the calling thread only. */
+typedef bool (*ftk_progress_fn)(void *ctx, const char *phase, uint64_t done, uint64_t total);
+
+typedef struct ftk_model_opts {
+    size_t size;
+    int32_t n_threads;        /* threads used to pack the weights; default: online cores */
+    ftk_progress_fn progress; /* may be NULL */
+    void *progress_ctx;
+    const char *isa;          /* "scalar", "avx2", "avx512", "neon"; NULL: best of the machine,
+                                 or what the environment variable FREETOKEN_ISA says */
+    bool vocab_only;          /* read metadata and tokenizer, no weights: such a model cannot
+                                 open sessions */
+} ftk_model_opts;
+
+/* Opens a GGUF file and packs its weights for this CPU's dot-product layout.
+ * The caller owns *out and closes it with ftk_model_close after its last session. */
+FTK_API ftk_status ftk_model_open(ftk_model **out, const char *path, const ftk_model_opts *o,
+                                  ftk_error *e);
+FTK_API void ftk_model_close(ftk_model *m); /* NULL is fine */
+
+typedef struct ftk_model_info {
+    const char *architecture; /* "llama", "qwen2", "qwen3", "gemma3"; lives as long as the model */
+    const char *name;         /* general.name or "" */
+    const char *weight_type;  /* most common tensor type by bytes, e.g. "Q4_1" */
+    const char *chat_template;/* recognised family ("chatml", "llama3", ...) or "" */
+    const char *isa;          /* kernel level in use */
+    uint64_t n_params;
+    uint64_t file_bytes;
+    uint64_t weight_bytes;    /* packed weights in memory */
+    int32_t n_layers, n_heads, n_kv_heads, head_dim, hidden, ffn, n_vocab;
+    int32_t train_context;    /* context length the model was trained with, tokens */
+    int32_t sliding_window;   /* tokens; 0: none */
+} ftk_model_info;
+FTK_API void ftk_model_get_info(const ftk_model *m, ftk_model_info *out);
+
+/* --------------------------------------------------------------- tokenizer */
+
+typedef enum ftk_tokenize_flags {
+    FTK_TOKENIZE_SPECIAL = 1, /* parse special tokens written in the text */
+    FTK_TOKENIZE_BOS_EOS = 2  /* add BOS/EOS as the model's file asks */
+} ftk_tokenize_flags;
+
+/* Writes at most `cap` ids to ids [cap] and the full count to *n (so cap = 0 measures).
+ * `text` is `len` bytes of UTF-8, not NUL-terminated; invalid bytes are an error that
+ * names the offset. */
+FTK_API ftk_status ftk_tokenize(const ftk_model *m, const char *text, size_t len, int flags,
+                                ftk_token *ids, size_t cap, size_t *n, ftk_error *e);
+
+/* The bytes of one token (not NUL-terminated, may be part of a character); borrowed from
+ * the model. Special tokens give "" unless `special`. Invalid ids give NULL and *len 0. */
+FTK_API const char *ftk_token_bytes(const ftk_model *m, ftk_token id, bool special, size_t *len);
+
+/* The text of ids [n]: writes at most cap bytes, the full length to *len. Removes the
+ * leading space that SentencePiece-style encoding added when `ids` starts the text. */
+FTK_API ftk_status ftk_detokenize(const ftk_model *m, const ftk_token *ids, size_t n, bool special,
+                                  char *text, size_t cap, size_t *len, ftk_error *e);
+FTK_API bool ftk_token_is_end(const ftk_model *m, ftk_token id);     /* end of generation */
+FTK_API bool ftk_token_is_special(const ftk_model *m, ftk_token id); /* control or marker */
+FTK_API ftk_token ftk_token_bos(const ftk_model *m);                 /* -1: none */
+FTK_API ftk_token ftk_token_eos(const ftk_model *m);                 /* -1: none */
+
+typedef struct ftk_message {
+    const char *role;    /* "system", "user", "assistant" */
+    const char *content; /* UTF-8, NUL-terminated */
+} ftk_message;
+
+/* Renders messages [n] through the model's chat template into text (at most cap bytes, full
+ * length to *len). `family` overrides what was recognised ("chatml", "llama3", "gemma",
+ * "smollm2", "qwen2", "llama2", ...; NULL: the model's own). `add_generation_prompt` opens the assistant's turn.
+ * The result is to be tokenized with FTK_TOKENIZE_SPECIAL. Unknown templates are refused
+ * (FTK_UNSUPPORTED) with the list of what is supported. */
+FTK_API ftk_status ftk_chat_render(const ftk_model *m, const char *family,
+                                   const ftk_message *messages, size_t n,
+                                   bool add_generation_prompt, char *text, size_t cap, size_t *len,
+                                   ftk_error *e);
+
+/* ----------------------------------------------------------------- session */
+
+typedef enum ftk_kv_type { FTK_KV_INT8 = 0, FTK_KV_F16 = 1, FTK_KV_F32 = 2 } ftk_kv_type;
+
+typedef struct ftk_session_opts {
+    size_t size;
+    int32_t context;     /* most positions the session may hold; default: min(4096, what the
+                            model was trained with). Pages are taken as they fill. */
+    int32_t n_threads;   /* default: online cores */
+    ftk_kv_type kv_type; /* default INT8 */
+    int32_t chunk;       /* tokens computed at once in prefill; default 256 */
+    ftk_progress_fn progress; /* prefill progress in tokens; may be NULL */
+    void *progress_ctx;
+    uint64_t max_bytes;  /* refuse to open if the plan needs more; 0: no limit */
+} ftk_session_opts;
+
+/* Bytes the session may take at most (scratch at once, KV pages as the context fills). The
+ * sum is what ftk_session_open plans with the same options. */
+typedef struct ftk_memory {
+    uint64_t weights;  /* of the model, shared by its sessions */
+    uint64_t scratch;  /* activations, logits */
+    uint64_t kv;       /* KV pages at full context */
+    uint64_t total;
+} ftk_memory;
+FTK_API ftk_status ftk_memory_estimate(const ftk_model *m, const ftk_session_opts *o,
+                                       ftk_memory *out, ftk_error *e);
+
+FTK_API ftk_status ftk_session_open(ftk_session **out, const ftk_model *m,
+                                    const ftk_session_opts *o, ftk_error *e);
+FTK_API void ftk_session_close(ftk_session *s); /* NULL is fine */
+
+/* Makes the session's content exactly tokens [n] and computes the logits after the last one.
+ * The common prefix with what the session already holds is reused, at least the last token
+ * is always computed. FTK_CONTEXT_FULL (before any work) when n exceeds the context. After
+ * FTK_CANCELLED the session holds the chunks finished so far. */
+FTK_API ftk_status ftk_prefill(ftk_session *s, const ftk_token *tokens, size_t n, ftk_error *e);
+
+/* Appends one token and computes the logits after it. Nothing is allocated except, when a
+ * page of 32 positions is full, the next page from the session's reserve. */
+FTK_API ftk_status ftk_decode(ftk_session *s, ftk_token token, ftk_error *e);
+
+/* Logits after the last token, [n_vocab]; borrowed until the next call on the session.
+ * NULL before the first prefill. *n may be NULL. */
+FTK_API const float *ftk_logits(const ftk_session *s, size_t *n);
+
+/* Appends tokens [n] and, in `logits` [n, n_vocab] (caller's memory), the logits after each.
+ * For evaluation. Same arithmetic as ftk_prefill. */
+FTK_API ftk_status ftk_score(ftk_session *s, const ftk_token *tokens, size_t n, float *logits,
+                             ftk_error *e);
+
+FTK_API size_t ftk_session_length(const ftk_session *s);   /* positions held */
+FTK_API size_t ftk_session_context(const ftk_session *s);  /* positions it may hold */
+/* The tokens held, [ftk_session_length]; borrowed until the next call. */
+FTK_API const ftk_token *ftk_session_tokens(const ftk_session *s);
+/* Forgets all but the first n positions. The logits become NULL until the next call. */
+FTK_API ftk_status ftk_session_rewind(ftk_session *s, size_t n, ftk_error *e);
+
+/* Asks the call running on the session, if any, to end with FTK_CANCELLED; from any thread or
+ * a signal handler. A request made while nothing runs ends the next call at once. */
+FTK_API void ftk_session_cancel(ftk_session *s);
+
+/* Snapshot: header, model fingerprint, tokens, KV pages, checksum. Written beside the target
+ * and renamed, so that a full disk leaves the old file. Restoring refuses (FTK_MISMATCH,
+ * FTK_FORMAT) anything that was cut, flipped, or made for another model or KV type, and leaves
+ * the session as it was. The logits are part of the snapshot. */
+FTK_API ftk_status ftk_session_save(const ftk_session *s, const char *path, ftk_error *e);
+FTK_API ftk_status ftk_session_restore(ftk_session *s, const char *path, ftk_error *e);
+
+typedef struct ftk_stats {
+    uint64_t prefill_tokens;  /* computed by the last ftk_prefill */
+    uint64_t reused_tokens;   /* taken over from the common prefix by the last ftk_prefill */
+    uint64_t decode_tokens;   /* since open */
+    double prefill_seconds;   /* of the last ftk_prefill */
+    double decode_seconds;    /* since open */
+    uint64_t kv_bytes;        /* pages in use now */
+    uint64_t kv_peak_bytes;
+    uint64_t weight_bytes;    /* read per decoded token */
+    uint64_t scratch_bytes;
+    uint64_t multiply_adds;   /* since open, matrix products and attention */
+    const char *isa;          /* kernel level in use */
+} ftk_stats;
+FTK_API void ftk_session_stats(const ftk_session *s, ftk_stats *out);
+
+/* Debugging: after each layer `fn` gets the hidden state, activations [n_tokens, hidden], of the
+ * chunk just computed; layer -1 is the embedding, layer n_layers the final norm. NULL: off. */
+typedef void (*ftk_tap_fn)(void *ctx, int32_t layer, const float *activations, size_t n_tokens,
+                           size_t hidden);
+FTK_API void ftk_session_tap(ftk_session *s, ftk_tap_fn fn, void *ctx);
+
+/* ---------------------------------------------------------------- sampling */
+
+typedef struct ftk_sampler ftk_sampler;
+
+typedef struct ftk_logit_bias {
+    ftk_token token;
+    float bias; /* added to the logit; -INFINITY bans the token */
+} ftk_logit_bias;
+
+typedef struct ftk_sampler_opts {
+    size_t size;
+    float temperature;        /* 0: greedy; range 0..100 */
+    int32_t top_k;            /* 0: off */
+    float top_p;              /* 0 or 1: off; range 0..1 */
+    float min_p;              /* 0: off; range 0..1 */
+    float repetition_penalty; /* 0 or 1: off; divides positive and multiplies negative logits */
+    float frequency_penalty;  /* 0: off; range -2..2 */
+    float presence_penalty;   /* 0: off; range -2..2 */
+    int32_t penalty_window;   /* last tokens looked at; default 64; -1: all */
+    uint64_t seed;            /* same seed, threads and model: same text */
+    const ftk_logit_bias *bias; /* [n_bias], copied */
+    size_t n_bias;
+} ftk_sampler_opts;
+
+FTK_API ftk_status ftk_sampler_open(ftk_sampler **out, const ftk_model *m,
+                                    const ftk_sampler_opts *o, ftk_error *e);
+FTK_API void ftk_sampler_close(ftk_sampler *p);
+/* Picks the next token from the session's logits; penalties look at the session's tokens. */
+FTK_API ftk_status ftk_sample(ftk_sampler *p, const ftk_session *s, ftk_token *out, ftk_error *e);
+
+/* -------------------------------------------------------------- generation */
+
+typedef enum ftk_finish {
+    FTK_FINISH_END = 0,      /* the model ended its turn */
+    FTK_FINISH_STOP = 1,     /* a stop string came */
+    FTK_FINISH_LENGTH = 2,   /* max_tokens reached */
+    FTK_FINISH_CONTEXT = 3,  /* the context is full */
+    FTK_FINISH_CANCELLED = 4 /* by the callback or ftk_session_cancel */
+} ftk_finish;
+
+/* Gets whole UTF-8 characters only, never text that is part of a stop string; return false
+ * to stop. `len` bytes, not NUL-terminated. */
+typedef bool (*ftk_text_fn)(void *ctx, const char *text, size_t len);
+
+typedef struct ftk_generate_opts {
+    size_t size;
+    int32_t max_tokens;       /* 0: until the context is full */
+    const char *const *stop;  /* [n_stop] stop strings, borrowed during the call */
+    size_t n_stop;
+    bool show_special;        /* emit the text of special tokens */
+    bool ignore_end;          /* go on after end-of-generation tokens */
+    ftk_text_fn on_text;      /* may be NULL */
+    void *on_text_ctx;
+} ftk_generate_opts;
+
+typedef struct ftk_generated {
+    ftk_finish finish;
+    size_t n_tokens;        /* generated, the ending token included */
+    double first_token_seconds; /* from the call to the first token's pick */
+    double seconds;
+} ftk_generated;
+
+/* Continues the session from its logits. Tokens generated are part of the session afterwards. */
+FTK_API ftk_status ftk_generate(ftk_session *s, ftk_sampler *p, const ftk_generate_opts *o,
+                                ftk_generated *out, ftk_error *e);
+
+/* --------------------------------------------------------------- quantising */
+
+/* Writes a copy of the GGUF `in` with its matrices in `type` ("Q8_0", "Q4_0", "Q4_K"); tensors
+ * whose rows do not fit the type's block, and one-dimensional ones, keep theirs. Written beside
+ * the target and renamed. */
+typedef struct ftk_quantize_opts {
+    size_t size;
+    const char *type;
+    int32_t n_threads;
+    ftk_progress_fn progress;
+    void *progress_ctx;
+} ftk_quantize_opts;
+FTK_API ftk_status ftk_quantize_file(const char *in, const char *out, const ftk_quantize_opts *o,
+                                     ftk_error *e);
+
+/* --------------------------------------------------------------- inspection */
+
+/* A GGUF file's directory, without opening it as a model. */
+typedef struct ftk_file ftk_file;
+typedef struct ftk_file_tensor {
+    const char *name; /* borrowed from the file */
+    const char *type; /* "Q4_1" */
+    int32_t n_dims;
+    uint64_t dims[4]; /* GGUF order: dims[0] is the contiguous one */
+    uint64_t offset;  /* bytes from the start of the file */
+    uint64_t bytes;
+} ftk_file_tensor;
+FTK_API ftk_status ftk_file_open(ftk_file **out, const char *path, ftk_error *e);
+FTK_API void ftk_file_close(ftk_file *f);
+FTK_API uint32_t ftk_file_version(const ftk_file *f);
+FTK_API size_t ftk_file_n_keys(const ftk_file *f);
+/* Key i, its type name ("u32", "string", "array of f32"), and its value as text, arrays
+ * shortened; writes at most cap bytes to text, NUL-terminated. Returns NULL past the end. */
+FTK_API const char *ftk_file_key(const ftk_file *f, size_t i, const char **type, char *text,
+                                 size_t cap);
+FTK_API size_t ftk_file_n_tensors(const ftk_file *f);
+FTK_API bool ftk_file_get_tensor(const ftk_file *f, size_t i, ftk_file_tensor *out);
+
+/* ------------------------------------------------------------------ machine */
+
+typedef struct ftk_machine {
+    const char *cpu;       /* features in words, e.g. "avx2 fma avx512 vnni"; static */
+    const char *isa;       /* level chosen by default */
+    int32_t n_cores;       /* online */
+    uint64_t memory_bytes; /* physical */
+    uint64_t memory_free;  /* available now */
+    bool huge_pages;       /* transparent huge pages can be had by madvise */
+} ftk_machine;
+FTK_API void ftk_machine_get(ftk_machine *out);
+
+/* Measures the roofline on n_threads threads, taking about `seconds` each: read bandwidth in
+ * bytes/s from a 96 MiB buffer, INT8 dot-product peak in operations/s (a multiply and an add are
+ * two). */
+FTK_API ftk_status ftk_machine_measure(int32_t n_threads, double seconds, double *bytes_per_second,
+                                       double *int8_ops_per_second, ftk_error *e);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
