@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The kernels: what each computes (the contract), the packed layouts they share, and the table
+ * through which they are called. A table is a value: a process may hold the scalar and the
+ * AVX-512 one side by side. The scalar path is the specification.
+ *
+ * Rounding. Sums of integer products are exact. Every float operation of a contract happens in
+ * the written order, fused where `fma` is written, with outputs in the lanes of a vector; so all
+ * levels give the same bits unless a contract says otherwise, and a row's result does not depend
+ * on how many rows are computed with it (prefill, decode and any chunking agree).
+ *
+ * Nothing here allocates or fails; sizes are validated by the callers once, when a model opens. */
+#ifndef FTKI_KERNELS_H
+#define FTKI_KERNELS_H
+
+#include "format/gguf.h"
+
+enum {
+    FTKI_PANEL = 16,   /* output rows that share a vector */
+    FTKI_BLOCK = 32,   /* inputs that share an activation scale */
+    FTKI_PAGE = 32,    /* KV entries of a page */
+    FTKI_SEGMENT = 16, /* pages whose attention is computed before it is merged */
+    FTKI_ALIGN = 64    /* alignment of packed data, activations and pages, bytes */
+};
+
+/* ------------------------------------------------------------ weight matrices */
+
+/* How a matrix W [rows, cols] of a GGUF tensor (dims[0] = cols, dims[1] = rows) is kept.
+ *   U8:  weight = scale * (u - zero) with u in 0..255, per block of 32 or 16 inputs, or
+ *        weight = scale * u + min when mins != NULL (zero is 0 then)
+ *   U4:  the same with u in 0..15, two to a byte
+ *   floats as they are.
+ * Q8_0 -> U8 zero 128; Q6_K -> U8 zero 32, block 16; Q5_0 -> U8 zero 16; Q5_1, Q5_K -> U8 with
+ * mins; Q4_0 -> U4 zero 8; Q4_1, Q4_K -> U4 with mins. */
+typedef enum ftki_wkind { FTKI_W_U8, FTKI_W_U4, FTKI_W_F16, FTKI_W_BF16, FTKI_W_F32 } ftki_wkind;
+
+/* Packed by panels of 16 rows; missing rows of the last panel are zero (scale 0).
+ *   U8 data:   [n_panels][cols/4][16 rows][4 inputs] bytes
+ *   U4 data:   [n_panels][cols/32][4][16 rows][4 inputs] bytes: byte (g, r, i) of a block holds
+ *              input 4g+i in its low half and input 16+4g+i in its high half
+ *   floats:    [n_panels][cols][16 rows]
+ *   scales, mins: F16 [n_panels][cols/block][16 rows] */
+typedef struct ftki_matrix {
+    ftki_wkind kind;
+    ftki_type source;     /* type in the file, for reports */
+    int32_t rows, cols;   /* outputs, inputs; cols is a multiple of 32 for U8 and U4 */
+    int32_t n_panels;     /* rows / 16 rounded up */
+    int32_t block;        /* inputs per weight scale: 32 or 16 (U8, U4) */
+    int32_t zero;         /* subtracted from u */
+    const uint8_t *data;
+    const uint16_t *scales;
+    const uint16_t *mins; /* NULL: none */
+} ftki_matrix;
+
+/* Bytes that packing a tensor of this type and shape takes (multiple of 64); 0 when it cannot be
+ * packed (cols not a multiple of 32 for quantised types, overflow). */
+size_t ftki_pack_bytes(ftki_type type, int64_t rows, int64_t cols);
+/* Lays out *out over `memory` [ftki_pack_bytes] without filling it. */
+void ftki_pack_begin(ftki_matrix *out, ftki_type type, int32_t rows, int32_t cols, void *memory);
+/* Fills panels [begin, end) from the tensor's blocks `src`; panels may be filled by different
+ * threads at once. `row_map` [rows] gives the source row of each output row, NULL: the same. */
+void ftki_pack_panels(ftki_matrix *m, const void *src, const int32_t *row_map, int32_t begin,
+                      int32_t end);
+/* Row `row` of the matrix as floats, dst [cols]: for embeddings. */
+void ftki_matrix_row(const ftki_matrix *m, int32_t row, float *dst);
+/* Bytes read to multiply once with the whole matrix. */
+size_t ftki_matrix_bytes(const ftki_matrix *m);
+
+/* Activations X [rows, cols] as the matrix kernels want them; memory is the caller's.
+ *   q      [rows][cols] int8 in -127..127, per block of 32: round-to-nearest-even(x / scale)
+ *   scale  [rows][cols/32] = max|x| / 127 (0 for a block of zeros)
+ *   sum    [rows][cols/16] sums of q over each 16 inputs
+ *   scaled_sum [rows][cols/32] = scale * (sum of q over the block)
+ *   f      [rows][f_stride] the floats themselves, for float weights; NULL unless needed
+ * NaN becomes 0, infinities the largest finite value. */
+typedef struct ftki_acts {
+    int32_t rows, cols;
+    int8_t *q;
+    float *scale;
+    int32_t *sum;
+    float *scaled_sum;
+    const float *f;
+    size_t f_stride;
+} ftki_acts;
+
+/* ------------------------------------------------------------------- KV pages */
+
+typedef enum ftki_kv_format { FTKI_KV_INT8, FTKI_KV_F16, FTKI_KV_F32 } ftki_kv_format;
+
+/* A page holds 32 entries of one layer and one KV head. dim = head_dim rounded up to a multiple
+ * of 16, the rest zero. Layout from the page's start, in this order, 64-byte aligned pieces:
+ *   position [32] i32        position ids
+ *   k_scale  [32] f32        INT8 only: max|k| / 127
+ *   v_scale  [32] f32        INT8 only
+ *   k_sum    [32] i32        INT8 only: sum of the entry's key codes
+ *   INT8:  k [dim/4][32][4] i8, v [8][dim][4] i8 (entry 4g+i at [g][d][i])
+ *   F16, F32:  k [dim][32], v [32][dim] */
+static inline int32_t ftki_kv_dim(int32_t head_dim) { return (head_dim + 15) & ~15; }
+size_t ftki_kv_page_bytes(ftki_kv_format format, int32_t head_dim);
+/* Offset of the codes k and v from the page's start. */
+size_t ftki_kv_k_offset(ftki_kv_format format);
+size_t ftki_kv_v_offset(ftki_kv_format format, int32_t head_dim);
+
+/* One call of attention: the query rows of one KV head's group against a run of pages.
+ * Row r is query token r / group, head r % group; its query is
+ * q + (r / group) * q_stride + (r % group) * head_dim, rotated, NOT scaled.
+ * Row r sees entries [begin[r / group], end[r / group]) of the head's entry list.
+ * Entry e is slot e % 32 of pages[e / 32]. */
+typedef struct ftki_attn {
+    ftki_kv_format format;
+    int32_t head_dim;
+    int32_t n_tokens, group;     /* rows = n_tokens * group */
+    const float *q;              /* [n_tokens][q_stride], first head of the group */
+    size_t q_stride;
+    float scale;                 /* on the scores, usually 1/sqrt(head_dim) */
+    const unsigned char *const *pages;
+    const int32_t *begin, *end;  /* [n_tokens], entries; begin may be NULL: 0 */
+    const float *const *bias;    /* per page, [32] added to the scaled scores (log of a merged
+                                    entry's size); NULL: none; an element may be NULL */
+} ftki_attn;
+
+/* Queries prepared once per call and used for all its segments; memory is the caller's:
+ * [ftki_attn_prepared_bytes], 64-byte aligned. INT8: codes and one scale per row
+ * (max|q| / 127, times `scale`); floats: the scaled floats. */
+size_t ftki_attn_prepared_bytes(ftki_kv_format format, int32_t head_dim, int32_t rows);
+
+/* Running softmax state of rows: out [rows][dim], unnormalised; max [rows]; sum [rows].
+ * Nothing seen yet: max = -INFINITY, sum = 0, out = 0. */
+typedef struct ftki_attn_state {
+    float *out;
+    float *max;
+    float *sum;
+} ftki_attn_state;
+
+/* ------------------------------------------------------------------- the table */
+
+typedef struct ftki_kernels {
+    const char *name; /* "scalar", "avx2", "avx512", "neon" */
+
+    /* Fills x->q, scale, sum, scaled_sum of rows [begin, end) from src [rows][src_stride]. */
+    void (*quantize)(const ftki_acts *x, const float *src, size_t src_stride, int32_t begin,
+                     int32_t end);
+
+    /* y[r][o] (+)= sum over inputs of w[o][i] * x[r][i], for x rows [0, x->rows) and the outputs
+     * of panels [panel_begin, panel_end); y [x->rows][y_stride]. `add` adds to what y holds.
+     * Per weight block b (32 inputs, or 16), in ascending order, with
+     *   s = integer sum over the block of (u - zero) * q, exact
+     *   acc = fma((float)s, w_scale[b] * x_scale[b], acc)
+     *   with mins:  acc = fma(min[b], scaled_sum[b], acc) after it
+     * starting from acc = 0; the result is acc, or y + acc when adding.
+     * Float weights: acc = fma(w, x, acc) over inputs in ascending order. */
+    void (*matmul)(const ftki_matrix *w, const ftki_acts *x, int32_t panel_begin,
+                   int32_t panel_end, float *y, size_t y_stride, bool add);
+
+    /* y = x / sqrt(mean(x^2) + eps) * weight, n elements; y may be x. Sum of squares: 16 partial
+     * sums (element i in partial i % 16, fma), added as a tree of halves. weight may be NULL: 1 */
+    void (*rms_norm)(const float *x, const float *weight, float eps, int32_t n, float *y);
+    /* Rotates one head in place: x [head_dim]; cos, sin [head_dim/2]. Pair p is (2p, 2p+1) when
+     * interleaved, (p, p + head_dim/2) otherwise:
+     * (a, b) -> (a*c - b*s, a*s + b*c) as fma(a, c, -(b*s)), fma(a, s, b*c). */
+    void (*rope)(float *x, const float *cos, const float *sin, int32_t head_dim, bool interleaved);
+    /* y[i] = silu(gate[i]) * up[i], silu(g) = g / (1 + exp(-g)); y may be gate. */
+    void (*silu_mul)(const float *gate, const float *up, int32_t n, float *y);
+    /* The same with gelu, tanh form: 0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))). */
+    void (*gelu_mul)(const float *gate, const float *up, int32_t n, float *y);
+    /* y += x */
+    void (*add)(const float *x, int32_t n, float *y);
+
+    /* Writes key and value [head_dim] of one entry into slot `slot` of a page (key rotated). The
+     * position is written by the cache. */
+    void (*kv_write)(ftki_kv_format format, int32_t head_dim, unsigned char *page, int32_t slot,
+                     const float *key, const float *value);
+    /* Reads them back as floats, key and value [head_dim]; either may be NULL. */
+    void (*kv_read)(ftki_kv_format format, int32_t head_dim, const unsigned char *page,
+                    int32_t slot, float *key, float *value);
+
+    void (*attn_prepare)(const ftki_attn *a, void *prepared);
+    /* Attends to pages [page_begin, page_end) starting from "nothing seen yet"; overwrites
+     * state [rows]. Rows that see nothing there stay at nothing.
+     * Per page, for each row (INT8; j over the 32 entries, unseen ones skipped):
+     *   s_j = (float)(q . k_j) * (q_scale * k_scale_j) + bias_j
+     *   t_j = s_j + log(v_scale_j)       (v_scale 0: the entry's weight counts, its value is 0)
+     *   M = max t_j; page weight p_j = exp(t_j - M); code c_j = round(255 p_j)
+     *   the page's values sum_j c_j v_j (exact integers) times exp(M - max) / 255, and
+     *   sum_j exp(s_j - max) join the running out and sum, rescaled when max grows.
+     * F16 and F32 keep weights and sums in F32. exp is the table's own polynomial. */
+    void (*attn_segment)(const ftki_attn *a, const void *prepared, int32_t page_begin,
+                         int32_t page_end, const ftki_attn_state *state);
+    /* into (+)= from, for rows [0, rows): the running-softmax merge. */
+    void (*attn_merge)(const ftki_attn_state *into, const ftki_attn_state *from, int32_t rows,
+                       int32_t dim);
+    /* y[r][0..head_dim) = out / sum (0 where sum is 0); row r goes to
+     * y + (r / group) * y_stride + (r % group) * head_dim. */
+    void (*attn_finish)(const ftki_attn *a, const ftki_attn_state *state, float *y, size_t y_stride);
+    /* By-product for reduction: adds to columns [n_entries] the softmax weights that the rows give
+     * to each entry, from the rows' final max and sum (state after the last merge). */
+    void (*attn_columns)(const ftki_attn *a, const void *prepared, const ftki_attn_state *state,
+                         int32_t n_entries, float *columns);
+    /* norms[e] = L2 norm of the values of entries [0, n_entries). */
+    void (*value_norms)(ftki_kv_format format, int32_t head_dim, const unsigned char *const *pages,
+                        int32_t n_entries, float *norms);
+} ftki_kernels;
+
+/* The best table this machine can run and `mask` allows: "scalar" < "avx2" < "avx512", "neon".
+ * name NULL: the environment variable FREETOKEN_ISA, or the best. A known level this machine
+ * cannot run is FTK_UNSUPPORTED, an unknown one FTK_INVALID_ARGUMENT, both naming the choices. */
+ftk_status ftki_kernels_choose(const ftki_kernels **out, const char *name, ftk_error *e);
+/* Level i of those this machine can run, ascending from scalar; NULL past the end. */
+const ftki_kernels *ftki_kernels_at(size_t i);
+/* CPU features in words; static. */
+const char *ftki_cpu_features(void);
+
+#endif

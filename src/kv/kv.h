@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Paged KV cache. Each (layer, KV head) has its own list of pages of 32 entries, so that layers
+ * and heads may hold different positions and a different number of them. Entries are ordered by
+ * position. Pages come from one reserve planned when the session opens: address space is taken
+ * for the whole context, memory only as pages are touched. Nothing is allocated after open.
+ * Owns pages, lists and position ids; attention itself is in src/kernels. */
+#ifndef FTKI_KV_H
+#define FTKI_KV_H
+
+#include "base/memory.h"
+#include "base/cursor.h"
+#include "base/mapfile.h"
+#include "kernels/kernels.h"
+
+typedef struct ftki_kv_list {
+    unsigned char **pages; /* [max_pages], the first n_pages are held */
+    int32_t n_pages;
+    int32_t n_entries;
+} ftki_kv_list;
+
+typedef struct ftki_kv {
+    ftki_kv_format format;
+    int32_t n_layers, n_kv_heads, head_dim;
+    int32_t max_pages;        /* per list: context / 32 rounded up */
+    size_t page_bytes;
+    ftki_kv_list *lists;      /* [n_layers][n_kv_heads] */
+    ftki_arena arena;         /* pages, then lists */
+    unsigned char **free_pages;
+    size_t n_free;
+    size_t n_used, n_peak;    /* pages */
+} ftki_kv;
+
+/* Bytes ftki_kv_open reserves, 0 on overflow. */
+size_t ftki_kv_plan_bytes(ftki_kv_format format, int32_t n_layers, int32_t n_kv_heads,
+                          int32_t head_dim, int32_t context);
+ftk_status ftki_kv_open(ftki_kv *out, ftki_kv_format format, int32_t n_layers, int32_t n_kv_heads,
+                        int32_t head_dim, int32_t context, ftk_error *e);
+void ftki_kv_close(ftki_kv *kv); /* zeroed or closed: fine */
+
+static inline ftki_kv_list *ftki_kv_at(const ftki_kv *kv, int32_t layer, int32_t head) {
+    return &kv->lists[(size_t)layer * (size_t)kv->n_kv_heads + (size_t)head];
+}
+
+/* Appends n entries with positions first_position, first_position + 1, ... to every head of the
+ * layer: takes pages and writes position ids. The codes are written by the caller's threads with
+ * kernels->kv_write at the slots. FTK_CONTEXT_FULL when the reserve is empty, nothing changed. */
+ftk_status ftki_kv_append(ftki_kv *kv, int32_t layer, int32_t n, int32_t first_position,
+                          ftk_error *e);
+/* Page and slot of entry `entry` of a list. */
+static inline unsigned char *ftki_kv_page(const ftki_kv_list *l, int32_t entry) {
+    return l->pages[entry / FTKI_PAGE];
+}
+static inline int32_t *ftki_kv_positions(unsigned char *page) { return (int32_t *)(void *)page; }
+
+/* Drops, in every list, the entries whose position is >= position; whole pages go back. */
+void ftki_kv_rewind(ftki_kv *kv, int32_t position);
+uint64_t ftki_kv_bytes(const ftki_kv *kv);      /* pages in use */
+uint64_t ftki_kv_peak_bytes(const ftki_kv *kv);
+
+/* Snapshot body: every list's entries and pages, in order. Integrity (checksum, fingerprint) is
+ * the caller's frame. Reading validates every count and position before anything is replaced:
+ * on failure *kv is as it was. */
+ftk_status ftki_kv_save(const ftki_kv *kv, ftki_writer *w, ftk_error *e);
+ftk_status ftki_kv_load(ftki_kv *kv, ftki_cursor *c, ftk_error *e);
+
+#endif
