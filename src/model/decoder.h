@@ -29,8 +29,8 @@ typedef struct ftki_layer {
 typedef struct ftki_decoder {
     ftki_config config;
     const ftki_kernels *kernels;
-    ftki_arena arena;            /* packed weights, layers, frequencies */
-    ftki_layer *layers;          /* [n_layers] */
+    ftki_arena arena;            /* packed weights, vectors, frequencies */
+    ftki_layer *layers;          /* [n_layers], owned */
     const float *final_norm;     /* [hidden] */
     ftki_matrix output;          /* [n_vocab, hidden] */
     const ftki_tensor *embedding;/* raw rows in the file; NULL: rows of `output` (tied) */
