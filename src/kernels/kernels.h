@@ -65,22 +65,38 @@ void ftki_matrix_row(const ftki_matrix *m, int32_t row, float *dst);
 /* Bytes read to multiply once with the whole matrix. */
 size_t ftki_matrix_bytes(const ftki_matrix *m);
 
-/* Activations X [rows, cols] as the matrix kernels want them; memory is the caller's.
- *   q      [rows][cols] int8 in -127..127, per block of 32: round-to-nearest-even(x / scale)
- *   scale  [rows][cols/32] = max|x| / 127 (0 for a block of zeros)
- *   sum    [rows][cols/16] sums of q over each 16 inputs
- *   scaled_sum [rows][cols/32] = scale * (sum of q over the block)
- *   f      [rows][f_stride] the floats themselves, for float weights; NULL unless needed
- * NaN becomes 0, infinities the largest finite value. */
+/* Activations X [rows, cols] as the matrix kernels want them: blocks of 4 rows x 32 inputs with
+ * all that a kernel reads about them, so that one pointer and small offsets reach everything.
+ * Per row and block
+ *   scale       max|x| / 127; 0 where max|x| < 2^-100, the block then counts as zeros
+ *   q           round-to-nearest-even(x * (1 / scale)), in -127..127
+ *   scaled_sum  scale * (sum of q), the factor of a weight block's min
+ *   minus_sum   -(sum of q), minus_first -(sum of the first 16 q): times a weight's zero they
+ *               start the integer sum
+ * NaN counts as 0, infinities as the largest finite value. */
+enum { FTKI_ACT_ROWS = 4 };
+typedef struct ftki_act_block {
+    int8_t q[FTKI_ACT_ROWS][FTKI_BLOCK];
+    float scale[FTKI_ACT_ROWS];
+    float scaled_sum[FTKI_ACT_ROWS];
+    int32_t minus_sum[FTKI_ACT_ROWS];
+    int32_t minus_first[FTKI_ACT_ROWS];
+} ftki_act_block;
+
+/* Memory is the caller's: blocks of ftki_acts_bytes, 64-byte aligned. Row r's block b is row
+ * r % 4 of blocks[(r / 4) * (cols / 32) + b], whatever `rows` is; rows that were not quantised
+ * may hold anything. */
 typedef struct ftki_acts {
     int32_t rows, cols;
-    int8_t *q;
-    float *scale;
-    int32_t *sum;
-    float *scaled_sum;
-    const float *f;
+    ftki_act_block *blocks; /* [rows/4 rounded up][cols/32]; not read for float weights */
+    const float *f;         /* [rows][f_stride] the floats themselves, for float weights;
+                               NULL unless needed */
     size_t f_stride;
 } ftki_acts;
+static inline size_t ftki_acts_bytes(int32_t rows, int32_t cols) {
+    size_t groups = ((size_t)rows + FTKI_ACT_ROWS - 1) / FTKI_ACT_ROWS;
+    return groups * ((size_t)cols / FTKI_BLOCK) * sizeof(ftki_act_block);
+}
 
 /* ------------------------------------------------------------------- KV pages */
 
@@ -136,7 +152,8 @@ typedef struct ftki_attn_state {
 typedef struct ftki_kernels {
     const char *name; /* "scalar", "avx2", "avx512", "neon" */
 
-    /* Fills x->q, scale, sum, scaled_sum of rows [begin, end) from src [rows][src_stride]. */
+    /* Fills x->blocks for rows [begin, end) from src [rows][src_stride]. Different threads may
+     * fill different rows at once. */
     void (*quantize)(const ftki_acts *x, const float *src, size_t src_stride, int32_t begin,
                      int32_t end);
 
@@ -144,8 +161,8 @@ typedef struct ftki_kernels {
      * of panels [panel_begin, panel_end); y [x->rows][y_stride]. `add` adds to what y holds.
      * Per weight block b (32 inputs, or 16), in ascending order, with
      *   s = integer sum over the block of (u - zero) * q, exact
-     *   acc = fma((float)s, w_scale[b] * x_scale[b], acc)
-     *   with mins:  acc = fma(min[b], scaled_sum[b], acc) after it
+     *   acc = fma((float)s, w_scale[b] * x_scale, acc), x_scale of the 32 inputs around b
+     *   with mins:  acc = fma(min[b], scaled_sum, acc) after it (blocks of 32 only)
      * starting from acc = 0; the result is acc, or y + acc when adding.
      * Float weights: acc = fma(w, x, acc) over inputs in ascending order. */
     void (*matmul)(const ftki_matrix *w, const ftki_acts *x, int32_t panel_begin,
