@@ -13,12 +13,27 @@
     } while (0)
 
 /* Fills *e (may be NULL) and returns `code`. offset -1 and layer -1: none. The message is cut
- * at a character border when too long; control characters in it are replaced by '?'. */
+ * at a character border when too long; what is not printable UTF-8 in it becomes '?'. */
 ftk_status ftki_fail(ftk_error *e, ftk_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 ftk_status ftki_fail_at(ftk_error *e, ftk_status code, int64_t offset, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 ftk_status ftki_fail_layer(ftk_error *e, ftk_status code, int32_t layer, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Bytes of a file or a user made fit for a message: at most 92 bytes shown, the rest as "...",
+ * anything that is not printable UTF-8 as '?'. Use as ftki_quote(data, len).text. */
+typedef struct ftki_quoted {
+    char text[96];
+} ftki_quoted;
+ftki_quoted ftki_quote(const char *data, size_t len);
+/* The same for a path, which keeps its end: the name of the file. */
+ftki_quoted ftki_quote_path(const char *path);
+
+/* Strict UTF-8: length of the character at text (1..4) and its code point; 0 when the bytes are
+ * not a whole, shortest-form character or len is 0. */
+size_t ftki_utf8_next(const char *text, size_t len, uint32_t *code);
+/* False for control characters, line separators and direction overrides. */
+bool ftki_is_printable(uint32_t code);
 
 #endif
