@@ -88,8 +88,10 @@ typedef struct ftki_act_block {
  * may hold anything. */
 typedef struct ftki_acts {
     int32_t rows, cols;
-    ftki_act_block *blocks; /* [rows/4 rounded up][cols/32]; not read for float weights */
-    const float *f;         /* [rows][f_stride] the floats themselves, for float weights;
+    int32_t first;          /* rows before it are not multiplied: row r of a product is row
+                               first + r of blocks and f */
+    ftki_act_block *blocks; /* [(first + rows)/4 rounded up][cols/32]; not read for float weights */
+    const float *f;         /* [first + rows][f_stride] the floats themselves, for float weights;
                                NULL unless needed */
     size_t f_stride;
 } ftki_acts;
@@ -152,12 +154,12 @@ typedef struct ftki_attn_state {
 typedef struct ftki_kernels {
     const char *name; /* "scalar", "avx2", "avx512", "neon" */
 
-    /* Fills x->blocks for rows [begin, end) from src [rows][src_stride]. Different threads may
+    /* Fills rows [begin, end) of x->blocks from src [end][src_stride]. Different threads may
      * fill different rows at once. */
     void (*quantize)(const ftki_acts *x, const float *src, size_t src_stride, int32_t begin,
                      int32_t end);
 
-    /* y[r][o] (+)= sum over inputs of w[o][i] * x[r][i], for x rows [0, x->rows) and the outputs
+    /* y[r][o] (+)= sum over inputs of w[o][i] * x[first + r][i], for r in [0, x->rows) and the outputs
      * of panels [panel_begin, panel_end); y [x->rows][y_stride]. `add` adds to what y holds.
      * Per weight block b (32 inputs, or 16), in ascending order, with
      *   s = integer sum over the block of (u - zero) * q, exact

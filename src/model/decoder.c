@@ -85,10 +85,7 @@ ftk_status ftki_scratch_plan(ftki_scratch *out, const ftki_decoder *d, int32_t c
     if (d->layers[0].attn_post_norm) s.branch = AT(ftki_arena_plan(a, rows * hidden, sizeof(float)));
     s.cos = AT(ftki_arena_plan(a, rows * (size_t)c->head_dim, sizeof(float)));
     s.sin = AT(ftki_arena_plan(a, rows * (size_t)c->head_dim, sizeof(float)));
-    s.acts.q = AT(ftki_arena_plan(a, rows * widest, 1));
-    s.acts.scale = AT(ftki_arena_plan(a, rows * widest / 32, sizeof(float)));
-    s.acts.sum = AT(ftki_arena_plan(a, rows * widest / 16, sizeof(int32_t)));
-    s.acts.scaled_sum = AT(ftki_arena_plan(a, rows * widest / 32, sizeof(float)));
+    s.acts.blocks = AT(ftki_arena_plan(a, ftki_acts_bytes((int32_t)rows, (int32_t)widest), 1));
     for (ftki_kv_format f = FTKI_KV_INT8; f <= FTKI_KV_F32; f++) {
         size_t bytes = lay_work(NULL, d, f, task_tokens(c, chunk), NULL);
         if (bytes > s.worker_bytes) s.worker_bytes = bytes;
@@ -107,7 +104,7 @@ ftk_status ftki_scratch_commit(ftki_scratch *s, const ftki_decoder *d, ftk_error
 #define PLACE(field) ((field) = (void *)(s->arena.base + (uintptr_t)(field)))
     PLACE(s->hidden), PLACE(s->normed), PLACE(s->q), PLACE(s->k), PLACE(s->v), PLACE(s->attended);
     PLACE(s->gate), PLACE(s->up), PLACE(s->cos), PLACE(s->sin), PLACE(s->workers), PLACE(s->partial);
-    PLACE(s->acts.q), PLACE(s->acts.scale), PLACE(s->acts.sum), PLACE(s->acts.scaled_sum);
+    PLACE(s->acts.blocks);
     if (d->layers[0].attn_post_norm) PLACE(s->branch);
 #undef PLACE
     return FTK_OK;
@@ -200,16 +197,12 @@ typedef struct product {
 /* Products that share the input x [rows][cols], whose rows begin at `first_row` of the activations. */
 static void multiply(run *r, const float *x, int32_t cols, int32_t first_row, int32_t rows,
                      const product *products, size_t n_products) {
-    size_t row = (size_t)first_row, width = (size_t)cols;
     ftki_acts a = r->s->acts;
     a.rows = rows;
     a.cols = cols;
-    a.q += row * width;
-    a.scale += row * (width / 32);
-    a.sum += row * (width / 16);
-    a.scaled_sum += row * (width / 32);
-    a.f = x + row * width;
-    a.f_stride = width;
+    a.first = first_row;
+    a.f = x;
+    a.f_stride = (size_t)cols;
     /* In decode a claim should be worth more than its cost: bigger pieces. */
     int32_t panels = rows >= 16 ? PANELS_PER_TASK : 4 * PANELS_PER_TASK;
     for (;;) {

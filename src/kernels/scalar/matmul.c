@@ -68,8 +68,8 @@ void ftki_matmul_scalar(const ftki_matrix *w, const ftki_acts *x, int32_t panel_
         int32_t n = w->rows - first < FTKI_PANEL ? w->rows - first : FTKI_PANEL;
         for (int32_t r = 0; r < x->rows; r++) {
             float acc[FTKI_PANEL] = {0};
-            if (floats) row_floats(w, x, p, r, acc);
-            else row_quantised(w, x, p, r, acc);
+            if (floats) row_floats(w, x, p, x->first + r, acc);
+            else row_quantised(w, x, p, x->first + r, acc);
             float *out = y + (size_t)r * y_stride + first;
             for (int32_t o = 0; o < n; o++) out[o] = add ? out[o] + acc[o] : acc[o];
         }
