@@ -19,7 +19,7 @@ ftk_status ftki_read_bytes(ftki_cursor *c, size_t len, const unsigned char **out
 
 static ftk_status read_number(ftki_cursor *c, size_t len, uint64_t *out, const char *what,
                               ftk_error *e) {
-    const unsigned char *p = NULL;
+    const unsigned char *p;
     FTKI_TRY(ftki_read_bytes(c, len, &p, what, e));
     uint64_t v = 0;
     for (size_t i = 0; i < len; i++) v |= (uint64_t)p[i] << (8 * i);

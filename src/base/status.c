@@ -101,38 +101,17 @@ ftki_quoted ftki_quote_path(const char *path) {
     return q;
 }
 
-static void fill(ftk_error *e, ftk_status code, int64_t offset, int32_t layer, const char *format,
-                 va_list args) {
+void ftki_note(ftk_error *e, ftk_status code, int64_t offset, int32_t layer, const char *format,
+               ...) {
     if (e == NULL) return;
     char text[1024];
+    va_list args;
+    va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
     size_t len = n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
     e->code = code;
     e->offset = offset;
     e->layer = layer;
     copy_printable(e->message, sizeof e->message, text, len);
-}
-
-ftk_status ftki_fail(ftk_error *e, ftk_status code, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    fill(e, code, -1, -1, format, args);
-    va_end(args);
-    return code;
-}
-
-ftk_status ftki_fail_at(ftk_error *e, ftk_status code, int64_t offset, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    fill(e, code, offset, -1, format, args);
-    va_end(args);
-    return code;
-}
-
-ftk_status ftki_fail_layer(ftk_error *e, ftk_status code, int32_t layer, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    fill(e, code, -1, layer, format, args);
-    va_end(args);
-    return code;
 }

@@ -12,14 +12,21 @@
         if (ftki_try_ != FTK_OK) return ftki_try_;\
     } while (0)
 
-/* Fills *e (may be NULL) and returns `code`. offset -1 and layer -1: none. The message is cut
- * at a character border when too long; what is not printable UTF-8 in it becomes '?'. */
-ftk_status ftki_fail(ftk_error *e, ftk_status code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-ftk_status ftki_fail_at(ftk_error *e, ftk_status code, int64_t offset, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-ftk_status ftki_fail_layer(ftk_error *e, ftk_status code, int32_t layer, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+/* ftki_fail(e, code, format, ...), ftki_fail_at(e, code, offset, ...) and
+ * ftki_fail_layer(e, code, layer, ...) fill *e (may be NULL) and give back `code`. offset -1 and
+ * layer -1: none. The message is cut at a character border when too long; what is not printable
+ * UTF-8 in it becomes '?'. Macros, so that the compiler sees that a failing path returns a failure. */
+#define FTKI_NOTE_(e, code, offset, layer, ...)                          \
+    __extension__({                                                      \
+        const ftk_status ftki_code_ = (code);                            \
+        ftki_note((e), ftki_code_, (offset), (layer), __VA_ARGS__);      \
+        ftki_code_;                                                      \
+    })
+#define ftki_fail(e, code, ...) FTKI_NOTE_(e, code, -1, -1, __VA_ARGS__)
+#define ftki_fail_at(e, code, offset, ...) FTKI_NOTE_(e, code, offset, -1, __VA_ARGS__)
+#define ftki_fail_layer(e, code, layer, ...) FTKI_NOTE_(e, code, -1, layer, __VA_ARGS__)
+void ftki_note(ftk_error *e, ftk_status code, int64_t offset, int32_t layer, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 
 /* Bytes of a file or a user made fit for a message: at most 92 bytes shown, the rest as "...",
  * anything that is not printable UTF-8 as '?'. Use as ftki_quote(data, len).text. */
