@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# The words of the README. Everything else is CMake's.
+BUILD  ?= build
+PREFIX ?= /usr/local
+MODEL  ?= smollm2-135m
+
+.PHONY: all demo test quick-test sanitize arm bench install clean deps deps-test
+
+all: deps
+	cmake -S . -B $(BUILD) -G Ninja
+	cmake --build $(BUILD)
+
+# Installs what is missing, builds, brings the default model and asks it about a long document.
+demo: all
+	$(BUILD)/freetoken pull $(MODEL)
+	$(BUILD)/freetoken run $(MODEL) --file examples/lighthouse.txt --temp 0 -n 96 \
+	  --prompt "According to the text, who was the first keeper of the lighthouse, and what did she do in the storm of 1911?"
+
+# Installs what is missing and passes all tests.
+test: deps-test
+	scripts/run-tests all
+
+# Only the ordinary build's tests: seconds.
+quick-test: deps
+	scripts/run-tests plain
+
+sanitize: deps-test
+	scripts/run-tests sanitize
+
+arm: deps-test
+	scripts/run-tests arm
+
+deps:
+	scripts/install-deps build
+deps-test:
+	scripts/install-deps test
+
+bench: all
+	$(BUILD)/freetoken bench $(MODEL)
+
+install: all
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:
+	rm -rf $(BUILD) build-*
