@@ -19,7 +19,8 @@ enum {
     FTKI_BLOCK = 32,   /* inputs that share an activation scale */
     FTKI_PAGE = 32,    /* KV entries of a page */
     FTKI_SEGMENT = 16, /* pages whose attention is computed before it is merged */
-    FTKI_ALIGN = 64    /* alignment of packed data, activations and pages, bytes */
+    FTKI_ALIGN = 64,   /* alignment of packed data, activations and pages, bytes */
+    FTKI_MAX_HEAD_DIM = 512 /* sums of code products stay exact in a float */
 };
 
 /* ------------------------------------------------------------ weight matrices */
@@ -109,9 +110,12 @@ typedef enum ftki_kv_format { FTKI_KV_INT8, FTKI_KV_F16, FTKI_KV_F32 } ftki_kv_f
  *   position [32] i32        position ids
  *   k_scale  [32] f32        INT8 only: max|k| / 127
  *   v_scale  [32] f32        INT8 only
- *   k_sum    [32] i32        INT8 only: sum of the entry's key codes
+ *   k_start  [32] i32        INT8 only: -128 * sum of the entry's key codes, what a product with
+ *                            codes + 128 starts from
  *   INT8:  k [dim/4][32][4] i8, v [8][dim][4] i8 (entry 4g+i at [g][d][i])
- *   F16, F32:  k [dim][32], v [32][dim] */
+ *   F16, F32:  k [dim][32], v [32][dim]
+ * Codes are in -127..127. Slots never written hold zeros or an old entry: numbers in a page are
+ * always finite. */
 static inline int32_t ftki_kv_dim(int32_t head_dim) { return (head_dim + 15) & ~15; }
 size_t ftki_kv_page_bytes(ftki_kv_format format, int32_t head_dim);
 /* Offset of the codes k and v from the page's start. */
@@ -133,15 +137,19 @@ typedef struct ftki_attn {
     const unsigned char *const *pages;
     const int32_t *begin, *end;  /* [n_tokens], entries; begin may be NULL: 0 */
     const float *const *bias;    /* per page, [32] added to the scaled scores (log of a merged
-                                    entry's size); NULL: none; an element may be NULL */
+                                    entry's size); NULL: none; an element may be NULL. A bias of
+                                    0 gives the bits of no bias; -INFINITY hides the entry */
 } ftki_attn;
 
 /* Queries prepared once per call and used for all its segments; memory is the caller's:
- * [ftki_attn_prepared_bytes], 64-byte aligned. INT8: codes and one scale per row
- * (max|q| / 127, times `scale`); floats: the scaled floats. */
+ * [ftki_attn_prepared_bytes], 64-byte aligned. Scores are kept in units of log 2, so that
+ * exponentials are powers of two: unit = scale * log2(e).
+ *   INT8: codes round-to-nearest-even(q * (127 / max|q|)), q_scale = max|q| / 127 * unit per row
+ *   floats: q * unit */
 size_t ftki_attn_prepared_bytes(ftki_kv_format format, int32_t head_dim, int32_t rows);
 
-/* Running softmax state of rows: out [rows][dim], unnormalised; max [rows]; sum [rows].
+/* Running softmax state of rows: out [rows][dim], unnormalised; max [rows], of the scores in units
+ * of log 2; sum [rows].
  * Nothing seen yet: max = -INFINITY, sum = 0, out = 0. */
 typedef struct ftki_attn_state {
     float *out;
@@ -195,26 +203,36 @@ typedef struct ftki_kernels {
     void (*attn_prepare)(const ftki_attn *a, void *prepared);
     /* Attends to pages [page_begin, page_end) starting from "nothing seen yet"; overwrites
      * state [rows]. Rows that see nothing there stay at nothing.
-     * Per page, for each row (INT8; j over the 32 entries, unseen ones skipped):
-     *   s_j = (float)(q . k_j) * (q_scale * k_scale_j) + bias_j
-     *   t_j = s_j + log(v_scale_j)       (v_scale 0: the entry's weight counts, its value is 0)
-     *   M = max t_j; page weight p_j = exp(t_j - M); code c_j = round(255 p_j)
-     *   the page's values sum_j c_j v_j (exact integers) times exp(M - max) / 255, and
-     *   sum_j exp(s_j - max) join the running out and sum, rescaled when max grows.
-     * F16 and F32 keep weights and sums in F32. exp is the table's own polynomial. */
+     * Pages in ascending order. For each row that sees an entry of the page; j over its 32
+     * entries; b_j = bias_j * log2(e), 0 without; exp2 is exp.h's; fma where written:
+     *   INT8:   u_j = (float)(q . k_j, exact) * k_scale_j,  s_j = fma(u_j, q_scale, b_j)
+     *   floats: s_j = (sum over d ascending of fma(q_d, k_jd)) + b_j
+     *   new     = max(max, s_j of seen entries); out and sum *= exp2(max - new)
+     *   p_j     = INT8: exp2(fma(u_j, q_scale, b_j - new)), floats: exp2(s_j - new); 0 unseen
+     *   sum    += p_j added as a tree of halves: p_j + p_(j+16), then + 8, + 4, + 2, + 1
+     *   INT8:   w_j = p_j * v_scale_j, top = max w_j (the page adds nothing to out below 2^-120)
+     *           c_j = round-to-nearest-even(w_j * (255 / top)), in 0..255
+     *           out_d = fma((float)(sum of c_j v_jd, exact), top * (1/255), out_d)
+     *   floats: out_d = fma(p_j, v_jd, out_d), j ascending
+     * So weights have 8 bits relative to the page's largest contribution, and the sum is exact. */
     void (*attn_segment)(const ftki_attn *a, const void *prepared, int32_t page_begin,
                          int32_t page_end, const ftki_attn_state *state);
-    /* into (+)= from, for rows [0, rows): the running-softmax merge. */
+    /* into (+)= from, for rows [0, rows): the running-softmax merge. new = max of both maxes,
+     * x = x_into * exp2(max_into - new) + x_from * exp2(max_from - new) as
+     * fma(x_from, f_from, x_into * f_into) for sum and out; nothing when `from` saw nothing. */
     void (*attn_merge)(const ftki_attn_state *into, const ftki_attn_state *from, int32_t rows,
                        int32_t dim);
-    /* y[r][0..head_dim) = out / sum (0 where sum is 0); row r goes to
+    /* y[r][0..head_dim) = out * (1 / sum) (0 where sum is 0); row r goes to
      * y + (r / group) * y_stride + (r % group) * head_dim. */
     void (*attn_finish)(const ftki_attn *a, const ftki_attn_state *state, float *y, size_t y_stride);
     /* By-product for reduction: adds to columns [n_entries] the softmax weights that the rows give
-     * to each entry, from the rows' final max and sum (state after the last merge). */
+     * to each entry, from the rows' final max and sum (state after the last merge):
+     * columns[e] = fma(p, 1 / sum, columns[e]), rows ascending, p as in attn_segment with the
+     * final max for new. */
     void (*attn_columns)(const ftki_attn *a, const void *prepared, const ftki_attn_state *state,
                          int32_t n_entries, float *columns);
-    /* norms[e] = L2 norm of the values of entries [0, n_entries). */
+    /* norms[e] = L2 norm of the values of entries [0, n_entries). INT8: v_scale * sqrt of the exact
+     * sum of squared codes; floats: 16 partial sums as in rms_norm, then sqrt. */
     void (*value_norms)(ftki_kv_format format, int32_t head_dim, const unsigned char *const *pages,
                         int32_t n_entries, float *norms);
 } ftki_kernels;

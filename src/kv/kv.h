@@ -24,9 +24,12 @@ typedef struct ftki_kv {
     int32_t max_pages;        /* per list: context / 32 rounded up */
     size_t page_bytes;
     ftki_kv_list *lists;      /* [n_layers][n_kv_heads] */
-    ftki_arena arena;         /* pages, then lists */
-    unsigned char **free_pages;
+    ftki_arena arena;         /* pages; committed apart from `index`, with huge pages */
+    ftki_arena index;         /* lists, their page tables, the free stack */
+    unsigned char **free_pages; /* [n_free] pages given back, last in first out */
     size_t n_free;
+    size_t n_fresh;           /* pages of the reserve never used lie behind the first n_fresh */
+    size_t n_reserved;
     size_t n_used, n_peak;    /* pages */
 } ftki_kv;
 
@@ -43,7 +46,8 @@ static inline ftki_kv_list *ftki_kv_at(const ftki_kv *kv, int32_t layer, int32_t
 
 /* Appends n entries with positions first_position, first_position + 1, ... to every head of the
  * layer: takes pages and writes position ids. The codes are written by the caller's threads with
- * kernels->kv_write at the slots. FTK_CONTEXT_FULL when the reserve is empty, nothing changed. */
+ * kernels->kv_write at the slots. Positions must lie after those held (FTK_INVALID_ARGUMENT).
+ * FTK_CONTEXT_FULL when a list would outgrow the context. On failure nothing changed. */
 ftk_status ftki_kv_append(ftki_kv *kv, int32_t layer, int32_t n, int32_t first_position,
                           ftk_error *e);
 /* Page and slot of entry `entry` of a list. */
@@ -51,16 +55,41 @@ static inline unsigned char *ftki_kv_page(const ftki_kv_list *l, int32_t entry) 
     return l->pages[entry / FTKI_PAGE];
 }
 static inline int32_t *ftki_kv_positions(unsigned char *page) { return (int32_t *)(void *)page; }
+static inline int32_t ftki_kv_position(const ftki_kv_list *l, int32_t entry) {
+    return ftki_kv_positions(ftki_kv_page(l, entry))[entry % FTKI_PAGE];
+}
+/* Entries of the list whose position is below `position`: they are the first ones. */
+int32_t ftki_kv_entries_before(const ftki_kv_list *l, int32_t position);
 
 /* Drops, in every list, the entries whose position is >= position; whole pages go back. */
 void ftki_kv_rewind(ftki_kv *kv, int32_t position);
+
+/* Keeps only entries [n] of one list, indices strictly ascending in [0, n_entries): their codes
+ * move together without quantising again, pages no longer needed go back. Different lists may
+ * then hold different positions and counts. FTK_INVALID_ARGUMENT for other indices, nothing
+ * changed. Not to be called for lists of one cache from two threads at once. */
+ftk_status ftki_kv_keep(ftki_kv *kv, int32_t layer, int32_t head, const int32_t *entries, int32_t n,
+                        ftk_error *e);
+
 uint64_t ftki_kv_bytes(const ftki_kv *kv);      /* pages in use */
 uint64_t ftki_kv_peak_bytes(const ftki_kv *kv);
 
-/* Snapshot body: every list's entries and pages, in order. Integrity (checksum, fingerprint) is
- * the caller's frame. Reading validates every count and position before anything is replaced:
- * on failure *kv is as it was. */
+/* SNAPSHOT BODY, little-endian, independent of the page layout:
+ *   u32 version = 1, format (0 INT8, 1 F16, 2 F32), n_layers, n_kv_heads, head_dim
+ *   for each layer and head: u32 n_entries, then that many entries, each
+ *     i32 position               >= 0, strictly ascending within the list
+ *     INT8: f32 k_scale, v_scale finite, >= 0; i8 k [head_dim], v [head_dim], none -128
+ *     F16, F32: k [head_dim], v [head_dim], finite
+ * Only what is held is written. Integrity (checksum, fingerprint) is the caller's frame. Loading
+ * checks everything before anything is replaced: on failure *kv is as it was. A body of another
+ * shape, or with more entries than the context holds, is FTK_MISMATCH; damage is FTK_FORMAT with
+ * the byte. */
 ftk_status ftki_kv_save(const ftki_kv *kv, ftki_writer *w, ftk_error *e);
 ftk_status ftki_kv_load(ftki_kv *kv, ftki_cursor *c, ftk_error *e);
+
+/* For the snapshot: gives all pages of all lists back, and takes pages for n entries of an empty
+ * list, which the caller knows to fit. */
+void ftki_kv_clear(ftki_kv *kv);
+void ftki_kv_take(ftki_kv *kv, ftki_kv_list *l, int32_t n);
 
 #endif

@@ -4,12 +4,11 @@
 #ifndef FTKI_MODEL_CONFIG_H
 #define FTKI_MODEL_CONFIG_H
 
-#include "format/gguf.h"
+#include "kernels/kernels.h"
 
 enum {
     FTKI_MAX_LAYERS = 512,
     FTKI_MAX_HEADS = 1024,
-    FTKI_MAX_HEAD_DIM = 512,
     FTKI_MAX_WIDTH = 1 << 18,     /* hidden and ffn */
     FTKI_MAX_VOCAB = 1 << 20,
     FTKI_MAX_CONTEXT = 1 << 24

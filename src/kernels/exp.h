@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The exponential all kernels share: the polynomial and the reference form in scalar C. Each level
+ * repeats these operations in this order on its vectors, so that all give the same bits.
+ * Owns nothing else; vector forms are in <level>/exp.h.
+ *
+ *   2^d:  d  = max(d, -127)             NaN becomes -127
+ *         t  = d + 1.5 * 2^23           rounds d to the nearest integer n, kept in t's low bits
+ *         f  = d - (t - 1.5 * 2^23)     in [-0.5, 0.5]
+ *         p  = 1 + f (c1 + f (c2 + f (c3 + f (c4 + f c5))))      Horner, fma
+ *         result: bits(p) + (bits(t) << 23)
+ * Relative error 1.6e-7 for -126 <= d <= 127. At d <= -127 the result is exactly 0; between it is
+ * some value below 2^-126. Above 127 only ftki_exp2_clamped may be used. */
+#ifndef FTKI_KERNELS_EXP_H
+#define FTKI_KERNELS_EXP_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define FTKI_LOG2E 0x1.715476p+0f
+#define FTKI_EXP_ROUND 12582912.0f
+/* Minimax of 2^f on [-0.5, 0.5] in relative error with the constant term fixed at 1. */
+#define FTKI_EXP_C1 0x1.62e42ap-1f
+#define FTKI_EXP_C2 0x1.ebf9bcp-3f
+#define FTKI_EXP_C3 0x1.c6b752p-5f
+#define FTKI_EXP_C4 0x1.3cea88p-7f
+#define FTKI_EXP_C5 0x1.5bba14p-10f
+
+/* gelu's exponent, -2 sqrt(2/pi) log2(e) (g + 0.044715 g^3) = g (LINEAR + CUBIC g^2). */
+#define FTKI_GELU_LINEAR -0x1.26aec2p+1f
+#define FTKI_GELU_CUBIC -0x1.a5a7dp-4f
+
+static inline float ftki_exp2(float d) {
+    d = d > -127.0f ? d : -127.0f;
+    float t = d + FTKI_EXP_ROUND;
+    float f = d - (t - FTKI_EXP_ROUND);
+    float p = fmaf(f, FTKI_EXP_C5, FTKI_EXP_C4);
+    p = fmaf(p, f, FTKI_EXP_C3);
+    p = fmaf(p, f, FTKI_EXP_C2);
+    p = fmaf(p, f, FTKI_EXP_C1);
+    p = fmaf(p, f, 1.0f);
+    uint32_t bits, shift;
+    memcpy(&bits, &p, 4);
+    memcpy(&shift, &t, 4);
+    bits += shift << 23;
+    memcpy(&p, &bits, 4);
+    return p;
+}
+
+/* Any argument: 2^min(d, 127). */
+static inline float ftki_exp2_clamped(float d) { return ftki_exp2(d < 127.0f ? d : 127.0f); }
+
+#endif
