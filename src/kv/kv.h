@@ -77,7 +77,7 @@ uint64_t ftki_kv_peak_bytes(const ftki_kv *kv);
 /* SNAPSHOT BODY, little-endian, independent of the page layout:
  *   u32 version = 1, format (0 INT8, 1 F16, 2 F32), n_layers, n_kv_heads, head_dim
  *   for each layer and head: u32 n_entries, then that many entries, each
- *     i32 position               >= 0, strictly ascending within the list
+ *     i32 position               0 <= position < `end`, strictly ascending within the list
  *     INT8: f32 k_scale, v_scale finite, >= 0; i8 k [head_dim], v [head_dim], none -128
  *     F16, F32: k [head_dim], v [head_dim], finite
  * Only what is held is written. Integrity (checksum, fingerprint) is the caller's frame. Loading
@@ -85,7 +85,7 @@ uint64_t ftki_kv_peak_bytes(const ftki_kv *kv);
  * shape, or with more entries than the context holds, is FTK_MISMATCH; damage is FTK_FORMAT with
  * the byte. */
 ftk_status ftki_kv_save(const ftki_kv *kv, ftki_writer *w, ftk_error *e);
-ftk_status ftki_kv_load(ftki_kv *kv, ftki_cursor *c, ftk_error *e);
+ftk_status ftki_kv_load(ftki_kv *kv, ftki_cursor *c, int32_t end, ftk_error *e);
 
 /* For the snapshot: gives all pages of all lists back, and takes pages for n entries of an empty
  * list, which the caller knows to fit. */

@@ -128,12 +128,16 @@ static bool element_is_sound(ftki_kv_format format, const unsigned char *at) {
 }
 
 static ftk_status check_entry(const ftki_kv *kv, const unsigned char *entry, int64_t offset,
-                              int64_t previous, ftk_error *e) {
+                              int64_t previous, int32_t end, ftk_error *e) {
     int64_t position = (int32_t)get_u32(entry);
     if (position <= previous)
         return ftki_fail_at(e, FTK_FORMAT, offset,
                             "KV snapshot: position %lld does not lie after %lld", (long long)position,
                             (long long)previous);
+    if (position >= end)
+        return ftki_fail_at(e, FTK_FORMAT, offset,
+                            "KV snapshot: position %lld is not one of the %d tokens held",
+                            (long long)position, end);
     for (size_t i = 4; i < codes_at(kv->format); i += 4) {
         float scale = get_f32(entry + i);
         if (!isfinite(scale) || scale < 0.0f)
@@ -147,7 +151,7 @@ static ftk_status check_entry(const ftki_kv *kv, const unsigned char *entry, int
     return FTK_OK;
 }
 
-static ftk_status check_list(const ftki_kv *kv, ftki_cursor *c, ftk_error *e) {
+static ftk_status check_list(const ftki_kv *kv, ftki_cursor *c, int32_t end, ftk_error *e) {
     int64_t at = (int64_t)c->pos, previous = -1;
     uint32_t n;
     FTKI_TRY(ftki_read_u32(c, &n, "number of KV entries", e));
@@ -159,16 +163,16 @@ static ftk_status check_list(const ftki_kv *kv, ftki_cursor *c, ftk_error *e) {
         const unsigned char *entry;
         at = (int64_t)c->pos;
         FTKI_TRY(ftki_read_bytes(c, entry_bytes(kv), &entry, "KV entry", e));
-        FTKI_TRY(check_entry(kv, entry, at, previous, e));
+        FTKI_TRY(check_entry(kv, entry, at, previous, end, e));
         previous = (int32_t)get_u32(entry);
     }
     return FTK_OK;
 }
 
-ftk_status ftki_kv_load(ftki_kv *kv, ftki_cursor *c, ftk_error *e) {
+ftk_status ftki_kv_load(ftki_kv *kv, ftki_cursor *c, int32_t end, ftk_error *e) {
     ftki_cursor check = *c;
     FTKI_TRY(check_header(kv, &check, e));
-    for (int32_t i = 0; i < kv->n_layers * kv->n_kv_heads; i++) FTKI_TRY(check_list(kv, &check, e));
+    for (int32_t i = 0; i < kv->n_layers * kv->n_kv_heads; i++) FTKI_TRY(check_list(kv, &check, end, e));
 
     const unsigned char *from = c->data + c->pos + 4 * HEADER_FIELDS;
     ftki_kv_clear(kv);
