@@ -255,7 +255,7 @@ typedef struct ftk_sampler_opts {
     int32_t top_k;            /* 0: off */
     float top_p;              /* 0 or 1: off; range 0..1 */
     float min_p;              /* 0: off; range 0..1 */
-    float repetition_penalty; /* 0 or 1: off; divides positive and multiplies negative logits */
+    float repetition_penalty; /* 0 or 1: off; range 0..100; divides positive and multiplies negative logits */
     float frequency_penalty;  /* 0: off; range -2..2 */
     float presence_penalty;   /* 0: off; range -2..2 */
     int32_t penalty_window;   /* last tokens looked at; default 64; -1: all */
