@@ -4,6 +4,7 @@
 #ifndef FTKI_BASE_MAPFILE_H
 #define FTKI_BASE_MAPFILE_H
 
+#include "base/hash.h"
 #include "base/status.h"
 
 typedef struct ftki_mapfile {
@@ -23,6 +24,8 @@ typedef struct ftki_writer ftki_writer;
 ftk_status ftki_writer_open(ftki_writer **out, const char *path, ftk_error *e);
 ftk_status ftki_writer_write(ftki_writer *w, const void *data, size_t len, ftk_error *e);
 uint64_t ftki_writer_position(const ftki_writer *w);
+/* From now on *h takes in everything written; borrowed until replaced, NULL: none. */
+void ftki_writer_checksum(ftki_writer *w, ftki_hash *h);
 ftk_status ftki_writer_commit(ftki_writer *w, ftk_error *e);
 void ftki_writer_close(ftki_writer *w);
 

@@ -22,6 +22,7 @@ struct ftki_writer {
     char *path;      /* what is replaced, symbolic links followed */
     char *temporary; /* beside it; NULL once renamed */
     uint64_t position;
+    ftki_hash *hash; /* of what is written, NULL: not wanted */
     size_t buffered;
     ftk_error failed; /* the first failure; code FTK_OK: none */
     unsigned char buffer[BUFFER_BYTES];
@@ -134,8 +135,11 @@ ftk_status ftki_writer_write(ftki_writer *w, const void *data, size_t len, ftk_e
         w->buffered += len;
     }
     w->position += len;
+    if (w->hash != NULL) ftki_hash_add(w->hash, data, len);
     return report(w, e);
 }
+
+void ftki_writer_checksum(ftki_writer *w, ftki_hash *h) { w->hash = h; }
 
 uint64_t ftki_writer_position(const ftki_writer *w) { return w->position; }
 
