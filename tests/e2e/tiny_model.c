@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, UNUSED = 5, BYTE = 6 }; /* token types of GGUF */
-enum { MAX_VOCAB = 1 << 16, TOKEN_BYTES = 48 };
+enum { MAX_VOCAB = 1 << 16, TOKEN_BYTES = 720, PART_BYTES = 16 };
 
 static const char chatml[] =
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + "
@@ -77,16 +77,25 @@ static void vocabulary_bytes(tiny_gguf *g, vocabulary *v, const tiny_opts *o) {
         byte_character(b, text);
         add_token(v, text, NORMAL, 0);
     }
-    char pairs[N_MERGES][TOKEN_BYTES];
+    char pairs[N_MERGES][2 * PART_BYTES];
     const char *list[N_MERGES];
     for (size_t i = 0; i < N_MERGES; i++) {
-        char left[TOKEN_BYTES / 3], right[TOKEN_BYTES / 3], both[TOKEN_BYTES];
+        char left[PART_BYTES], right[PART_BYTES], both[2 * PART_BYTES];
         spell(merges[i][0], "\xC4\xA0", left);
         spell(merges[i][1], "\xC4\xA0", right);
         snprintf(pairs[i], sizeof pairs[i], "%s %s", left, right);
         snprintf(both, sizeof both, "%s%s", left, right);
         add_token(v, both, NORMAL, 0);
         list[i] = pairs[i];
+    }
+    for (size_t i = 0; i < o->n_pieces; i++) {
+        char text[TOKEN_BYTES];
+        size_t at = 0;
+        for (const unsigned char *p = (const unsigned char *)o->pieces[i]; *p && at + 4 < TOKEN_BYTES; p++) {
+            byte_character(*p, text + at);
+            at += strlen(text + at);
+        }
+        add_token(v, text, NORMAL, 0);
     }
     tiny_set_text(g, "tokenizer.ggml.model", "gpt2");
     tiny_set_text(g, "tokenizer.ggml.pre", strncmp(o->arch, "qwen", 4) == 0 ? "qwen2" : "smollm");
@@ -121,7 +130,7 @@ static void vocabulary_pieces(tiny_gguf *g, vocabulary *v, const tiny_opts *o) {
         add_token(v, text, BYTE, 0);
     }
     for (size_t i = 0; i < N_MERGES; i++) {
-        char left[TOKEN_BYTES / 3], right[TOKEN_BYTES / 3], both[TOKEN_BYTES];
+        char left[PART_BYTES], right[PART_BYTES], both[2 * PART_BYTES];
         spell(merges[i][0], "\xE2\x96\x81", left);
         spell(merges[i][1], "\xE2\x96\x81", right);
         snprintf(both, sizeof both, "%s%s", left, right);
@@ -273,6 +282,36 @@ void tiny_model(tiny_gguf *g, const tiny_opts *opts) {
     tiny_add_tensor(g, &rng, "output_norm.weight", FTKI_F32, (uint64_t)o.hidden, 1, 1.0f, 0.1f);
     if (o.untied)
         add_matrix(g, &rng, &o, "output.weight", o.hidden, n_vocab, 3.0f / sqrtf((float)o.hidden));
+}
+
+/* ---- the reciter */
+
+enum { RECITER_FIRST = 3 + 256 + N_MERGES, RECITER_END = 2 };
+
+int32_t tiny_reciter_token(size_t i) { return RECITER_FIRST + (int32_t)i; }
+
+/* Embeddings are the axes of the space, the layers add nothing, and row t + 1 of the output looks
+ * along axis t. */
+void tiny_reciter(tiny_gguf *g, const char *const *pieces, size_t n, bool loop) {
+    int32_t n_vocab = RECITER_FIRST + (int32_t)n, hidden = (n_vocab + 31) / 32 * 32;
+    tiny_model(g, &(tiny_opts){.layers = 1, .heads = 1, .kv_heads = 1, .head_dim = 32, .hidden = hidden,
+                               .ffn = 32, .untied = true, .pieces = pieces, .n_pieces = n});
+    const char *const zeroed[] = {"blk.0.attn_output.weight", "blk.0.ffn_down.weight", "token_embd.weight",
+                                  "output.weight"};
+    float *values[4];
+    for (int i = 0; i < 4; i++) {
+        tiny_tensor *t = tiny_find_tensor(g, zeroed[i]);
+        values[i] = (float *)(void *)t->data.data;
+        memset(values[i], 0, t->data.len);
+    }
+    for (int32_t t = 0; t < n_vocab; t++) {
+        int32_t next = t < RECITER_FIRST ? RECITER_FIRST : t + 1;
+        if (next == n_vocab) next = loop ? RECITER_FIRST : RECITER_END;
+        values[2][t * hidden + t] = 1.0f;
+        values[3][next * hidden + t] = 1.0f;
+    }
+    float *norm = (float *)(void *)tiny_find_tensor(g, "output_norm.weight")->data.data;
+    for (int32_t i = 0; i < hidden; i++) norm[i] = 1.0f;
 }
 
 bool tiny_model_write(const tiny_opts *o, const char *path) {

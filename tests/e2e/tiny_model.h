@@ -25,6 +25,8 @@ typedef struct tiny_opts {
     bool untied;         /* an output matrix of its own [tied] */
     bool spm;            /* SentencePiece-style vocabulary; gemma3 always */
     bool no_template;    /* no chat template key */
+    const char *const *pieces; /* [n_pieces] more tokens of a byte-level vocabulary, see tiny_reciter */
+    size_t n_pieces;
     bool no_end;         /* no end-of-generation token at all */
     uint64_t seed;
 } tiny_opts;
@@ -33,5 +35,13 @@ typedef struct tiny_opts {
 void tiny_model(tiny_gguf *g, const tiny_opts *o);
 /* tiny_model written to path; false: could not be written. */
 bool tiny_model_write(const tiny_opts *o, const char *path);
+
+/* A model that recites: after any token that is not a piece comes pieces[0], after pieces[i] comes
+ * pieces[i + 1], after the last one the end-of-generation token (or pieces[0] again if `loop`).
+ * Pieces are NUL-terminated bytes, each a token of its own, cut anywhere, also inside characters;
+ * they must differ from each other, from single bytes and from the vocabulary's merges. */
+void tiny_reciter(tiny_gguf *g, const char *const *pieces, size_t n, bool loop);
+/* The token of pieces[i]. */
+int32_t tiny_reciter_token(size_t i);
 
 #endif
