@@ -6,18 +6,14 @@
  * signed one (four activation codes, broadcast) from memory; the weight's zero is paid by starting
  * the integer sum at -zero * (sum of q). Per block of 32 inputs and row that is 8 dot products, one
  * conversion, one product of scales and one fused multiply-add. */
-#include <immintrin.h>
 #include <stddef.h>
 
-#include "kernels/tables.h"
+#include "kernels/avx512/tile.h"
 
 enum {
     TILE_GROUPS = 3,              /* groups of 4 rows in a tile: 12 + 12 accumulators of 32 registers */
     CACHE_BYTES = 384 * 1024,     /* activations kept in the second-level cache across panels */
 };
-
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
 
 /* How the codes of a matrix are kept; constant wherever it is used, so each becomes its own loop. */
 typedef struct form {
@@ -119,23 +115,6 @@ INLINE void tile(const form f, const int rows, const panel *p, rows_at x, __m512
     }
 }
 
-/* Where a tile's results go: y [rows][stride], the panel's outputs under `mask`. */
-typedef struct target {
-    float *y;
-    size_t stride;
-    __mmask16 mask;
-    bool add;
-} target;
-
-INLINE void store(const target *t, const int rows, const __m512 *acc) {
-    UNROLL for (int r = 0; r < rows; r++) {
-        float *y = t->y + (size_t)r * t->stride;
-        __m512 v = acc[r];
-        if (t->add) v = _mm512_add_ps(_mm512_maskz_loadu_ps(t->mask, y), v);
-        _mm512_mask_storeu_ps(y, t->mask, v);
-    }
-}
-
 #define TILE_CASE(n)             \
     case n:                      \
         tile(f, n, p, x, acc);   \
@@ -200,8 +179,7 @@ static void matmul_quantised(const ftki_matrix *w, const ftki_acts *x, int32_t p
             size_t at = (size_t)i * n_blocks;
             panel p = {w->data + at * block_bytes, w->scales + at * block_scales,
                        w->mins ? w->mins + at * block_scales : NULL, n_blocks};
-            int32_t outputs = w->rows - i * FTKI_PANEL;
-            target t = {NULL, y_stride, (__mmask16)(outputs < 16 ? (1 << outputs) - 1 : 0xffff), add};
+            target t = target_at(w, i, y, y_stride, add);
             for (int32_t r = begin, n; r < end; r += n) {
                 int32_t row = x->first + r;
                 n = tile_rows(row, end - r);
@@ -217,5 +195,5 @@ void ftki_matmul_avx512(const ftki_matrix *w, const ftki_acts *x, int32_t panel_
     if (w->kind == FTKI_W_U8 || w->kind == FTKI_W_U4)
         matmul_quantised(w, x, panel_begin, panel_end, y, y_stride, add);
     else
-        ftki_matmul_scalar(w, x, panel_begin, panel_end, y, y_stride, add);
+        ftki_matmul_floats_avx512(w, x, panel_begin, panel_end, y, y_stride, add);
 }
