@@ -16,6 +16,15 @@ void ftki_tokenizer_close(ftki_tokenizer *t); /* NULL is fine */
 /* Same contracts as ftk_tokenize, ftk_token_bytes and ftk_detokenize. */
 ftk_status ftki_tokenizer_encode(const ftki_tokenizer *t, const char *text, size_t len, int flags,
                                  ftk_token *ids, size_t cap, size_t *n, ftk_error *e);
+/* Bytes [start, end) of a text in which no control token is looked for. */
+typedef struct ftki_plain {
+    size_t start, end;
+} ftki_plain;
+/* The same where plain [n_plain], ascending and apart, is content written by others: with
+ * FTK_TOKENIZE_SPECIAL control tokens are found outside of it only. */
+ftk_status ftki_tokenizer_encode_plain(const ftki_tokenizer *t, const char *text, size_t len,
+                                       const ftki_plain *plain, size_t n_plain, int flags,
+                                       ftk_token *ids, size_t cap, size_t *n, ftk_error *e);
 const char *ftki_tokenizer_bytes(const ftki_tokenizer *t, ftk_token id, bool special, size_t *len);
 ftk_status ftki_tokenizer_decode(const ftki_tokenizer *t, const ftk_token *ids, size_t n,
                                  bool special, char *text, size_t cap, size_t *len, ftk_error *e);
