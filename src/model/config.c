@@ -65,7 +65,7 @@ static ftk_status read_arch(ftki_config *c, const ftki_gguf *g, ftk_error *e) {
 
 static ftk_status read_rope(ftki_config *c, const ftki_gguf *g, ftk_error *e) {
     ftki_rope r = {.base = 10000.0f, .factor = 1.0f, .attn_factor = 1.0f, .beta_fast = 32.0f,
-                   .beta_slow = 1.0f, .original_context = (float)c->train_context};
+                   .beta_slow = 1.0f};
     if (c->arch == FTKI_GEMMA3 || c->arch == FTKI_QWEN3) r.base = 1000000.0f;
     FTKI_TRY(read_real(g, c, "rope.freq_base", 1.0f, 1e12f, &r.base, e));
     int32_t rotated = c->head_dim;
@@ -74,17 +74,16 @@ static ftk_status read_rope(ftki_config *c, const ftki_gguf *g, ftk_error *e) {
         return ftki_fail(e, FTK_UNSUPPORTED,
                          "rotating %d of %d dimensions of a head is not supported", rotated,
                          c->head_dim);
-    ftki_text type = {"none", 4};
+    ftki_text type = {"linear", 6}; /* what a factor without a type means */
     FTKI_TRY(ftki_gguf_text_or(g, key_of(c, "rope.scaling.type").text, &type, e));
+    FTKI_TRY(read_real(g, c, "rope.scale_linear", 0.0f, 4096.0f, &r.factor, e)); /* in old files */
     FTKI_TRY(read_real(g, c, "rope.scaling.factor", 0.0f, 4096.0f, &r.factor, e));
+    if (r.factor < 1.0f) r.factor = 1.0f; /* 0 means "not scaled" in files */
     if (type.len == 4 && memcmp(type.data, "none", 4) == 0) {
-        /* Old files scale linearly by a key of its own. */
-        float scale_linear = 0.0f;
-        FTKI_TRY(read_real(g, c, "rope.scale_linear", 0.0f, 4096.0f, &scale_linear, e));
-        r.scaling = scale_linear > 1.0f ? FTKI_ROPE_LINEAR : FTKI_ROPE_NONE;
-        r.factor = scale_linear > 1.0f ? scale_linear : 1.0f;
+        r.scaling = FTKI_ROPE_NONE;
+        r.factor = 1.0f;
     } else if (type.len == 6 && memcmp(type.data, "linear", 6) == 0) {
-        r.scaling = FTKI_ROPE_LINEAR;
+        r.scaling = r.factor > 1.0f ? FTKI_ROPE_LINEAR : FTKI_ROPE_NONE;
     } else if (type.len == 4 && memcmp(type.data, "yarn", 4) == 0) {
         r.scaling = FTKI_ROPE_YARN;
     } else {
@@ -93,9 +92,9 @@ static ftk_status read_rope(ftki_config *c, const ftki_gguf *g, ftk_error *e) {
                          "Llama 3's as tensor rope_freqs.weight",
                          type.len > 40 ? 40 : (int)type.len, type.data);
     }
-    if (r.factor < 1.0f) r.factor = 1.0f; /* 0 means "not scaled" in files */
-    FTKI_TRY(read_real(g, c, "rope.scaling.original_context_length", 1.0f, (float)FTKI_MAX_CONTEXT,
-                       &r.original_context, e));
+    int32_t original = c->train_context;
+    FTKI_TRY(read_dim(g, c, "rope.scaling.original_context_length", FTKI_MAX_CONTEXT, false, &original, e));
+    r.original_context = (float)original;
     FTKI_TRY(read_real(g, c, "rope.scaling.attn_factor", 0.0f, 100.0f, &r.attn_factor, e));
     FTKI_TRY(read_real(g, c, "rope.scaling.yarn_beta_fast", 0.01f, 1e6f, &r.beta_fast, e));
     FTKI_TRY(read_real(g, c, "rope.scaling.yarn_beta_slow", 0.01f, 1e6f, &r.beta_slow, e));
