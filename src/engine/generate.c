@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "engine/model.h"
-#include "engine/options.h"
+#include "base/options.h"
 
 enum { PIECE = 256 /* bytes of a token handled at once */, CHARACTER = 4 };
 

@@ -17,7 +17,7 @@
 
 #include "base/rng.h"
 #include "engine/model.h"
-#include "engine/options.h"
+#include "base/options.h"
 
 enum { DEFAULT_WINDOW = 64 };
 

@@ -6,18 +6,29 @@
 #include <string.h>
 
 static const struct {
-    const char *name;
+    const char *array; /* "array of <name>" */
     size_t size;
 } key_types[] = {
-    [FTKI_KEY_U8] = {"u8", 1},   [FTKI_KEY_I8] = {"i8", 1},         [FTKI_KEY_U16] = {"u16", 2},
-    [FTKI_KEY_I16] = {"i16", 2}, [FTKI_KEY_U32] = {"u32", 4},       [FTKI_KEY_I32] = {"i32", 4},
-    [FTKI_KEY_F32] = {"f32", 4}, [FTKI_KEY_BOOL] = {"bool", 1},     [FTKI_KEY_STRING] = {"string", 0},
-    [FTKI_KEY_ARRAY] = {"array", 0}, [FTKI_KEY_U64] = {"u64", 8},   [FTKI_KEY_I64] = {"i64", 8},
-    [FTKI_KEY_F64] = {"f64", 8},
+    [FTKI_KEY_U8] = {"array of u8", 1},
+    [FTKI_KEY_I8] = {"array of i8", 1},
+    [FTKI_KEY_U16] = {"array of u16", 2},
+    [FTKI_KEY_I16] = {"array of i16", 2},
+    [FTKI_KEY_U32] = {"array of u32", 4},
+    [FTKI_KEY_I32] = {"array of i32", 4},
+    [FTKI_KEY_F32] = {"array of f32", 4},
+    [FTKI_KEY_BOOL] = {"array of bool", 1},
+    [FTKI_KEY_STRING] = {"array of string", 0},
+    [FTKI_KEY_ARRAY] = {"array of array", 0},
+    [FTKI_KEY_U64] = {"array of u64", 8},
+    [FTKI_KEY_I64] = {"array of i64", 8},
+    [FTKI_KEY_F64] = {"array of f64", 8},
 };
 
 size_t ftki_key_type_size(ftki_key_type type) { return key_types[type].size; }
-const char *ftki_key_type_name(ftki_key_type type) { return key_types[type].name; }
+const char *ftki_key_array_name(ftki_key_type element) { return key_types[element].array; }
+const char *ftki_key_type_name(ftki_key_type type) {
+    return key_types[type].array + sizeof "array of " - 1;
+}
 
 static uint64_t little_endian(const unsigned char *p, size_t size) {
     uint64_t v = 0;
@@ -44,9 +55,10 @@ bool ftki_key_number(ftki_key_type type, const unsigned char *p, int64_t *i, dou
 }
 
 static ftk_status wrong_type(const ftki_key *k, const char *wanted, ftk_error *e) {
-    return ftki_fail(e, FTK_FORMAT, "key '%s' has type %s%s where %s is due",
+    return ftki_fail(e, FTK_FORMAT, "key '%s' has type %s where %s is due",
                      ftki_quote(k->name.data, k->name.len).text,
-                     k->type == FTKI_KEY_ARRAY ? "array of " : "", ftki_key_type_name(k->element),
+                     k->type == FTKI_KEY_ARRAY ? ftki_key_array_name(k->element)
+                                               : ftki_key_type_name(k->type),
                      wanted);
 }
 
@@ -112,11 +124,8 @@ ftk_status ftki_gguf_text(const ftki_gguf *g, const char *name, ftki_text *out, 
 ftk_status ftki_gguf_array(const ftki_gguf *g, const char *name, ftki_key_type element,
                            const ftki_key **out, ftk_error *e) {
     const ftki_key *k = ftki_gguf_key(g, name);
-    if (k != NULL && (k->type != FTKI_KEY_ARRAY || k->element != element)) {
-        char wanted[32] = "an array of ";
-        strncat(wanted, ftki_key_type_name(element), sizeof wanted - strlen(wanted) - 1);
-        return wrong_type(k, wanted, e);
-    }
+    if (k != NULL && (k->type != FTKI_KEY_ARRAY || k->element != element))
+        return wrong_type(k, ftki_key_array_name(element), e);
     *out = k;
     return FTK_OK;
 }

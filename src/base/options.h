@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reading an option struct of the public header: its first field is the size the caller was
  * compiled with, so that a program built against an older header keeps its meaning. */
-#ifndef FTKI_ENGINE_OPTIONS_H
-#define FTKI_ENGINE_OPTIONS_H
+#ifndef FTKI_BASE_OPTIONS_H
+#define FTKI_BASE_OPTIONS_H
 
 #include <stddef.h>
 #include <string.h>
