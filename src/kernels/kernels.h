@@ -30,6 +30,7 @@ enum {
  *        weight = scale * u + min when mins != NULL (zero is 0 then)
  *   U4:  the same with u in 0..15, two to a byte
  *   floats as they are.
+ * Codes are below 2 * zero, or below 32 with mins.
  * Q8_0 -> U8 zero 128; Q6_K -> U8 zero 32, block 16; Q5_0 -> U8 zero 16; Q5_1, Q5_K -> U8 with
  * mins; Q4_0 -> U4 zero 8; Q4_1, Q4_K -> U4 with mins. */
 typedef enum ftki_wkind { FTKI_W_U8, FTKI_W_U4, FTKI_W_F16, FTKI_W_BF16, FTKI_W_F32 } ftki_wkind;
