@@ -26,9 +26,23 @@
 #define FTKI_EXP_C4 0x1.3cea88p-7f
 #define FTKI_EXP_C5 0x1.5bba14p-10f
 
+/* Minimax of degree 3, for weights that become 8-bit codes: relative error 1.0e-4. */
+#define FTKI_EXP_CODE_C1 0x1.62f5fap-1f
+#define FTKI_EXP_CODE_C2 0x1.f00c4ep-3f
+#define FTKI_EXP_CODE_C3 0x1.c2a218p-5f
 /* gelu's exponent, -2 sqrt(2/pi) log2(e) (g + 0.044715 g^3) = g (LINEAR + CUBIC g^2). */
 #define FTKI_GELU_LINEAR -0x1.26aec2p+1f
 #define FTKI_GELU_CUBIC -0x1.a5a7dp-4f
+
+/* bits(p) + (bits(t) << 23) */
+static inline float ftki_exp2_scaled(float p, float t) {
+    uint32_t bits, shift;
+    memcpy(&bits, &p, 4);
+    memcpy(&shift, &t, 4);
+    bits += shift << 23;
+    memcpy(&p, &bits, 4);
+    return p;
+}
 
 static inline float ftki_exp2(float d) {
     d = d > -127.0f ? d : -127.0f;
@@ -38,13 +52,17 @@ static inline float ftki_exp2(float d) {
     p = fmaf(p, f, FTKI_EXP_C3);
     p = fmaf(p, f, FTKI_EXP_C2);
     p = fmaf(p, f, FTKI_EXP_C1);
-    p = fmaf(p, f, 1.0f);
-    uint32_t bits, shift;
-    memcpy(&bits, &p, 4);
-    memcpy(&shift, &t, 4);
-    bits += shift << 23;
-    memcpy(&p, &bits, 4);
-    return p;
+    return ftki_exp2_scaled(fmaf(p, f, 1.0f), t);
+}
+
+/* The same with the polynomial of degree 3; d <= 0. */
+static inline float ftki_exp2_code(float d) {
+    d = d > -127.0f ? d : -127.0f;
+    float t = d + FTKI_EXP_ROUND;
+    float f = d - (t - FTKI_EXP_ROUND);
+    float p = fmaf(f, FTKI_EXP_CODE_C3, FTKI_EXP_CODE_C2);
+    p = fmaf(p, f, FTKI_EXP_CODE_C1);
+    return ftki_exp2_scaled(fmaf(p, f, 1.0f), t);
 }
 
 /* Any argument: 2^min(d, 127). */

@@ -110,10 +110,11 @@ typedef enum ftki_kv_format { FTKI_KV_INT8, FTKI_KV_F16, FTKI_KV_F32 } ftki_kv_f
  * of 16, the rest zero. Layout from the page's start, in this order, 64-byte aligned pieces:
  *   position [32] i32        position ids
  *   k_scale  [32] f32        INT8 only: max|k| / 127
- *   v_scale  [32] f32        INT8 only
+ *   v_log    [32] f32        INT8 only: log2(max|v| / 127); -30 for an entry of zeros
  *   k_start  [32] i32        INT8 only: -128 * sum of the entry's key codes, what a product with
  *                            codes + 128 starts from
- *   INT8:  k [dim/4][32][4] i8, v [8][dim][4] i8 (entry 4g+i at [g][d][i])
+ *   INT8:  k [2][dim/4][16][4] i8: dims 4g..4g+3 of entry 16h+j at [h][g][j]
+ *          v [dim/16][8][16][4] i8: dim 16b+d of entries 4g..4g+3 at [b][g][d]
  *   F16, F32:  k [dim][32], v [32][dim]
  * Codes are in -127..127. Slots never written hold zeros or an old entry: numbers in a page are
  * always finite. */
@@ -150,7 +151,7 @@ typedef struct ftki_attn {
 size_t ftki_attn_prepared_bytes(ftki_kv_format format, int32_t head_dim, int32_t rows);
 
 /* Running softmax state of rows: out [rows][dim], unnormalised; max [rows], of the scores in units
- * of log 2; sum [rows].
+ * of log 2, INT8: of scores + v_log; sum [rows].
  * Nothing seen yet: max = -INFINITY, sum = 0, out = 0. */
 typedef struct ftki_attn_state {
     float *out;
@@ -202,20 +203,22 @@ typedef struct ftki_kernels {
                     int32_t slot, float *key, float *value);
 
     void (*attn_prepare)(const ftki_attn *a, void *prepared);
-    /* Attends to pages [page_begin, page_end) starting from "nothing seen yet"; overwrites
-     * state [rows]. Rows that see nothing there stay at nothing.
+    /* Attends to pages [page_begin, page_end), at most FTKI_SEGMENT, starting from "nothing seen
+     * yet"; overwrites state [rows]. Rows that see nothing there stay at nothing.
      * Pages in ascending order. For each row that sees an entry of the page; j over its 32
-     * entries; b_j = bias_j * log2(e), 0 without; exp2 is exp.h's; fma where written:
-     *   INT8:   u_j = (float)(q . k_j, exact) * k_scale_j,  s_j = fma(u_j, q_scale, b_j)
-     *   floats: s_j = (sum over d ascending of fma(q_d, k_jd)) + b_j
-     *   new     = max(max, s_j of seen entries); out and sum *= exp2(max - new)
-     *   p_j     = INT8: exp2(fma(u_j, q_scale, b_j - new)), floats: exp2(s_j - new); 0 unseen
-     *   sum    += p_j added as a tree of halves: p_j + p_(j+16), then + 8, + 4, + 2, + 1
-     *   INT8:   w_j = p_j * v_scale_j, top = max w_j (the page adds nothing to out below 2^-120)
-     *           c_j = round-to-nearest-even(w_j * (255 / top)), in 0..255
-     *           out_d = fma((float)(sum of c_j v_jd, exact), top * (1/255), out_d)
-     *   floats: out_d = fma(p_j, v_jd, out_d), j ascending
-     * So weights have 8 bits relative to the page's largest contribution, and the sum is exact. */
+     * entries; b_j = bias_j * log2(e), 0 without; exp2 and exp2_code are exp.h's; `new` is the
+     * larger of max and the page's top; out and sum are multiplied by exp2(max - new) first.
+     *   INT8:   t_j = fma((float)(q . k_j, exact) * k_scale_j, q_scale, v_log_j + b_j)
+     *           top = max t_j over seen entries, e_j = exp2_code(t_j - top), 0 unseen
+     *           x_j = fma(e_(j+16), exp2(-v_log_(j+16)), e_j * exp2(-v_log_j)) for j < 16,
+     *           added as a tree of halves: x_j + x_(j+8), then + 4, + 2, + 1, joins by
+     *           sum = fma(that, f, sum) with f = exp2(top - new)
+     *           c_j = fma(e_j, 255, 2^23) - 2^23, an integer in 0..255
+     *           out_d = fma((float)(sum of c_j v_jd, exact), f * (1/255), out_d)
+     *           So weights times value scales have 8 bits relative to the page's largest.
+     *   floats: s_j = (sum over d ascending of fma(q_d, k_jd)) + b_j, top = max s_j
+     *           p_j = exp2(s_j - new), 0 unseen; sum += p_j as a tree of halves: + 16, + 8, ...
+     *           out_d = fma(p_j, v_jd, out_d), j ascending */
     void (*attn_segment)(const ftki_attn *a, const void *prepared, int32_t page_begin,
                          int32_t page_end, const ftki_attn_state *state);
     /* into (+)= from, for rows [0, rows): the running-softmax merge. new = max of both maxes,
@@ -228,12 +231,12 @@ typedef struct ftki_kernels {
     void (*attn_finish)(const ftki_attn *a, const ftki_attn_state *state, float *y, size_t y_stride);
     /* By-product for reduction: adds to columns [n_entries] the softmax weights that the rows give
      * to each entry, from the rows' final max and sum (state after the last merge):
-     * columns[e] = fma(p, 1 / sum, columns[e]), rows ascending, p as in attn_segment with the
-     * final max for new. */
+     * columns[e] = fma(p, 1 / sum, columns[e]), rows ascending, p = exp2(min(s - max, 127)) with
+     * INT8: s = fma((float)(q . k) * k_scale, q_scale, b). */
     void (*attn_columns)(const ftki_attn *a, const void *prepared, const ftki_attn_state *state,
                          int32_t n_entries, float *columns);
-    /* norms[e] = L2 norm of the values of entries [0, n_entries). INT8: v_scale * sqrt of the exact
-     * sum of squared codes; floats: 16 partial sums as in rms_norm, then sqrt. */
+    /* norms[e] = L2 norm of the values of entries [0, n_entries). INT8: exp2(v_log) * sqrt of the
+     * exact sum of squared codes; floats: 16 partial sums as in rms_norm, then sqrt. */
     void (*value_norms)(ftki_kv_format format, int32_t head_dim, const unsigned char *const *pages,
                         int32_t n_entries, float *norms);
 } ftki_kernels;

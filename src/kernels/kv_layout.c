@@ -38,13 +38,12 @@ void ftki_kv_copy_entry(ftki_kv_format format, int32_t head_dim, unsigned char *
     copy_word(to, to_slot, from, from_slot);
     if (format == FTKI_KV_INT8) {
         copy_word(to + FTKI_PAGE_K_SCALE, to_slot, from + FTKI_PAGE_K_SCALE, from_slot);
-        copy_word(to + FTKI_PAGE_V_SCALE, to_slot, from + FTKI_PAGE_V_SCALE, from_slot);
+        copy_word(to + FTKI_PAGE_V_LOG, to_slot, from + FTKI_PAGE_V_LOG, from_slot);
         copy_word(to + FTKI_PAGE_K_START, to_slot, from + FTKI_PAGE_K_START, from_slot);
-        for (int32_t g = 0; g < dim / 4; g++)
-            copy_word(to + k + (size_t)g * 128, to_slot, from + k + (size_t)g * 128, from_slot);
-        unsigned char *dst = to + v + (size_t)(to_slot / 4) * (size_t)dim * 4 + to_slot % 4;
-        const unsigned char *src = from + v + (size_t)(from_slot / 4) * (size_t)dim * 4 + from_slot % 4;
-        for (int32_t d = 0; d < dim; d++) dst[4 * d] = src[4 * d];
+        for (int32_t d = 0; d < dim; d += 4)
+            memcpy(to + k + ftki_k_code(dim, to_slot, d), from + k + ftki_k_code(dim, from_slot, d), 4);
+        for (int32_t d = 0; d < dim; d++)
+            to[v + ftki_v_code(to_slot, d)] = from[v + ftki_v_code(from_slot, d)];
         return;
     }
     size_t bytes = ftki_kv_element_bytes(format), row = (size_t)dim * bytes;

@@ -3,6 +3,7 @@
  * one by one so that the file does not depend on the page layout. Loading walks the bytes twice:
  * once to check everything, once to fill, when nothing can fail any more. The frame around the
  * body (magic, checksum, model) is the session's. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -30,15 +31,14 @@ static size_t entry_bytes(const ftki_kv *kv) {
 }
 
 /* Where element d of an entry's key or value lies in its page. */
-static size_t key_offset(ftki_kv_format format, int32_t slot, int32_t d) {
-    size_t element = format == FTKI_KV_INT8 ? (size_t)(d / 4 * 128 + 4 * slot + d % 4)
+static size_t key_offset(ftki_kv_format format, int32_t head_dim, int32_t slot, int32_t d) {
+    size_t element = format == FTKI_KV_INT8 ? ftki_k_code(ftki_kv_dim(head_dim), slot, d)
                                             : (size_t)(d * FTKI_PAGE + slot);
     return ftki_kv_k_offset(format) + element * ftki_kv_element_bytes(format);
 }
 static size_t value_offset(ftki_kv_format format, int32_t head_dim, int32_t slot, int32_t d) {
-    int32_t dim = ftki_kv_dim(head_dim);
-    size_t element = format == FTKI_KV_INT8 ? (size_t)((slot / 4 * dim + d) * 4 + slot % 4)
-                                            : (size_t)(slot * dim + d);
+    size_t element = format == FTKI_KV_INT8 ? ftki_v_code(slot, d)
+                                            : (size_t)(slot * ftki_kv_dim(head_dim) + d);
     return ftki_kv_v_offset(format, head_dim) + element * ftki_kv_element_bytes(format);
 }
 
@@ -56,11 +56,11 @@ static void pack_entry(const ftki_kv *kv, unsigned char *page, int32_t slot, uns
     put_u32(to, (uint32_t)ftki_kv_positions(page)[slot]);
     if (kv->format == FTKI_KV_INT8) {
         put_element(to + 4, (unsigned char *)&ftki_page_k_scale(page)[slot], 4);
-        put_element(to + 8, (unsigned char *)&ftki_page_v_scale(page)[slot], 4);
+        put_element(to + 8, (unsigned char *)&ftki_page_v_log(page)[slot], 4);
     }
     to += codes_at(kv->format);
     for (int32_t d = 0; d < kv->head_dim; d++, to += bytes) {
-        put_element(to, page + key_offset(kv->format, slot, d), bytes);
+        put_element(to, page + key_offset(kv->format, kv->head_dim, slot, d), bytes);
         put_element(to + half, page + value_offset(kv->format, kv->head_dim, slot, d), bytes);
     }
 }
@@ -73,12 +73,12 @@ static void unpack_entry(const ftki_kv *kv, unsigned char *page, int32_t slot,
     ftki_kv_positions(page)[slot] = (int32_t)get_u32(from);
     if (kv->format == FTKI_KV_INT8) {
         ftki_page_k_scale(page)[slot] = get_f32(from + 4);
-        ftki_page_v_scale(page)[slot] = get_f32(from + 8);
+        ftki_page_v_log(page)[slot] = get_f32(from + 8);
     }
     from += codes_at(kv->format);
     for (int32_t d = 0; d < ftki_kv_dim(kv->head_dim); d++, from += bytes) {
         bool real = d < kv->head_dim;
-        put_element(page + key_offset(kv->format, slot, d), real ? from : zero, bytes);
+        put_element(page + key_offset(kv->format, kv->head_dim, slot, d), real ? from : zero, bytes);
         put_element(page + value_offset(kv->format, kv->head_dim, slot, d), real ? from + half : zero, bytes);
         if (real) sum += (int8_t)from[0];
     }
@@ -138,12 +138,9 @@ static ftk_status check_entry(const ftki_kv *kv, const unsigned char *entry, int
         return ftki_fail_at(e, FTK_FORMAT, offset,
                             "KV snapshot: position %lld is not one of the %d tokens held",
                             (long long)position, end);
-    for (size_t i = 4; i < codes_at(kv->format); i += 4) {
-        float scale = get_f32(entry + i);
-        if (!isfinite(scale) || scale < 0.0f)
-            return ftki_fail_at(e, FTK_FORMAT, offset + (int64_t)i,
-                                "KV snapshot: a scale is negative or not finite");
-    }
+    if (kv->format == FTKI_KV_INT8 &&
+        !(get_f32(entry + 4) >= 0.0f && get_f32(entry + 4) <= FLT_MAX && fabsf(get_f32(entry + 8)) < 126.0f))
+        return ftki_fail_at(e, FTK_FORMAT, offset + 4, "KV snapshot: a scale is out of range");
     for (size_t i = codes_at(kv->format); i < entry_bytes(kv); i += ftki_kv_element_bytes(kv->format))
         if (!element_is_sound(kv->format, entry + i))
             return ftki_fail_at(e, FTK_FORMAT, offset + (int64_t)i,

@@ -55,10 +55,9 @@ void ftki_attn_prepare_scalar(const ftki_attn *a, void *prepared) {
 
 /* What one row makes of one page. */
 typedef struct row_page {
-    float u[FTKI_PAGE];    /* INT8: scores before q_scale; floats: final scores without bias */
-    float bias[FTKI_PAGE]; /* in units of log 2 */
+    float score[FTKI_PAGE]; /* s_j; INT8: (q . k_j) * k_scale_j */
+    float bias[FTKI_PAGE];  /* b_j */
     bool seen[FTKI_PAGE];
-    float factor;          /* q_scale; 1 for floats */
     bool any;
 } row_page;
 
@@ -71,10 +70,9 @@ static void product_int8(const ftki_attn *a, const void *prepared, int32_t row,
     for (int32_t j = 0; j < FTKI_PAGE; j++) {
         int32_t dot = 0;
         for (int32_t d = 0; d < dim; d++)
-            dot += (q[d / 4 * 64 + d % 4] - 128) * k[d / 4 * 128 + 4 * j + d % 4];
-        x->u[j] = (float)dot * ftki_page_k_scale(page)[j];
+            dot += (q[d / 4 * 64 + d % 4] - 128) * k[ftki_k_code(dim, j, d)];
+        x->score[j] = (float)dot * ftki_page_k_scale(page)[j];
     }
-    x->factor = ftki_prepared_scale(prepared)[row];
 }
 
 static float element(ftki_kv_format format, const unsigned char *data, size_t i) {
@@ -91,9 +89,8 @@ static void product_floats(const ftki_attn *a, const void *prepared, int32_t row
         float sum = 0.0f;
         for (int32_t d = 0; d < dim; d++)
             sum = fmaf(q[d], element(a->format, k, (size_t)(d * FTKI_PAGE + j)), sum);
-        x->u[j] = sum;
+        x->score[j] = sum + x->bias[j];
     }
-    x->factor = 1.0f;
 }
 
 static void score_page(const ftki_attn *a, const void *prepared, int32_t row, int32_t page_index,
@@ -113,43 +110,63 @@ static void score_page(const ftki_attn *a, const void *prepared, int32_t row, in
     else product_floats(a, prepared, row, page, x);
 }
 
-/* s_j */
-static float score_of(const ftki_attn *a, const row_page *x, int32_t j) {
-    return a->format == FTKI_KV_INT8 ? fmaf(x->u[j], x->factor, x->bias[j]) : x->u[j] + x->bias[j];
-}
-
-/* p_j relative to max; -INFINITY as max stands for "nothing seen" and gives 0. */
-static float weight_of(const ftki_attn *a, const row_page *x, int32_t j, float max) {
-    if (!x->seen[j] || max == -INFINITY) return 0.0f;
-    return a->format == FTKI_KV_INT8 ? ftki_exp2(fmaf(x->u[j], x->factor, x->bias[j] - max))
-                                     : ftki_exp2(x->u[j] + x->bias[j] - max);
-}
-
-/* exp2(from - to) for a state's max that grows; 0 from nothing. */
-static float rescale(float from, float to) { return from == -INFINITY ? 0.0f : ftki_exp2(from - to); }
-
 /* ----------------------------------------------------------------- values */
 
-static void add_values_int8(const ftki_attn *a, const unsigned char *page, const float *p, float *out) {
-    int32_t dim = ftki_kv_dim(a->head_dim), codes[FTKI_PAGE];
+/* x[0] + ... + x[n - 1] as a tree of halves; x is used up. */
+static float tree_sum(float *x, int32_t n) {
+    for (int32_t half = n / 2; half > 0; half /= 2)
+        for (int32_t j = 0; j < half; j++) x[j] += x[j + half];
+    return x[0];
+}
+
+/* Makes room for a page whose largest (seen) element of t is `top`; returns the new max. */
+static float grow(float top, int32_t dim, float *out, float *max, float *sum) {
+    if (!(top > *max)) return *max;
+    float factor = ftki_attn_rescale(*max, top);
+    for (int32_t d = 0; d < dim; d++) out[d] *= factor;
+    *sum *= factor;
+    *max = top;
+    return top;
+}
+
+static float top_of(const row_page *x, const float *t) {
+    float top = -INFINITY;
+    for (int32_t j = 0; j < FTKI_PAGE; j++)
+        if (x->seen[j] && t[j] > top) top = t[j];
+    return top;
+}
+
+static void attend_int8(const ftki_attn *a, float q_scale, const unsigned char *page,
+                        const row_page *x, float *out, float *max, float *sum) {
+    int32_t dim = ftki_kv_dim(a->head_dim);
     const int8_t *v = (const int8_t *)page + ftki_kv_v_offset(a->format, a->head_dim);
-    float weight[FTKI_PAGE], top = 0.0f;
+    const float *v_log = ftki_page_v_log(page);
+    float t[FTKI_PAGE], e[FTKI_PAGE], weights[16];
+    int32_t codes[FTKI_PAGE];
+    for (int32_t j = 0; j < FTKI_PAGE; j++) t[j] = fmaf(x->score[j], q_scale, v_log[j] + x->bias[j]);
+    float top = top_of(x, t), f = ftki_attn_rescale(top, grow(top, dim, out, max, sum));
     for (int32_t j = 0; j < FTKI_PAGE; j++) {
-        weight[j] = p[j] * ftki_page_v_scale(page)[j];
-        top = weight[j] > top ? weight[j] : top;
+        e[j] = x->seen[j] ? ftki_exp2_code(t[j] - top) : 0.0f;
+        codes[j] = (int32_t)(fmaf(e[j], 255.0f, 0x1p23f) - 0x1p23f);
     }
-    if (top < FTKI_KV_TINY) return;
-    for (int32_t j = 0; j < FTKI_PAGE; j++) codes[j] = (int32_t)rintf(weight[j] * (255.0f / top));
+    for (int32_t j = 0; j < 16; j++)
+        weights[j] = fmaf(e[j + 16], ftki_exp2(-v_log[j + 16]), e[j] * ftki_exp2(-v_log[j]));
+    *sum = fmaf(tree_sum(weights, 16), f, *sum);
     for (int32_t d = 0; d < dim; d++) {
-        int32_t sum = 0;
-        for (int32_t j = 0; j < FTKI_PAGE; j++) sum += codes[j] * v[(j / 4 * dim + d) * 4 + j % 4];
-        out[d] = fmaf((float)sum, top * (1.0f / 255.0f), out[d]);
+        int32_t dot = 0;
+        for (int32_t j = 0; j < FTKI_PAGE; j++) dot += codes[j] * v[ftki_v_code(j, d)];
+        out[d] = fmaf((float)dot, f * (1.0f / 255.0f), out[d]);
     }
 }
 
-static void add_values_floats(const ftki_attn *a, const unsigned char *page, const float *p, float *out) {
+static void attend_floats(const ftki_attn *a, const unsigned char *page, const row_page *x, float *out,
+                          float *max, float *sum) {
     int32_t dim = ftki_kv_dim(a->head_dim);
     const unsigned char *v = page + ftki_kv_v_offset(a->format, a->head_dim);
+    float p[FTKI_PAGE], weights[FTKI_PAGE], new = grow(top_of(x, x->score), dim, out, max, sum);
+    for (int32_t j = 0; j < FTKI_PAGE; j++)
+        weights[j] = p[j] = x->seen[j] ? ftki_exp2(x->score[j] - new) : 0.0f;
+    *sum += tree_sum(weights, FTKI_PAGE);
     for (int32_t j = 0; j < FTKI_PAGE; j++)
         for (int32_t d = 0; d < dim; d++)
             out[d] = fmaf(p[j], element(a->format, v, (size_t)(j * dim + d)), out[d]);
@@ -159,27 +176,14 @@ static void add_values_floats(const ftki_attn *a, const unsigned char *page, con
 
 static void row_segment(const ftki_attn *a, const void *prepared, int32_t row, int32_t page_begin,
                         int32_t page_end, float *out, float *max, float *sum) {
-    int32_t dim = ftki_kv_dim(a->head_dim);
     row_page x;
-    float p[FTKI_PAGE], tree[FTKI_PAGE];
     for (int32_t page = page_begin; page < page_end; page++) {
         score_page(a, prepared, row, page, &x);
         if (!x.any) continue;
-        float grown = *max;
-        for (int32_t j = 0; j < FTKI_PAGE; j++)
-            if (x.seen[j] && score_of(a, &x, j) > grown) grown = score_of(a, &x, j);
-        if (grown > *max) {
-            float factor = rescale(*max, grown);
-            for (int32_t d = 0; d < dim; d++) out[d] *= factor;
-            *sum *= factor;
-            *max = grown;
-        }
-        for (int32_t j = 0; j < FTKI_PAGE; j++) tree[j] = p[j] = weight_of(a, &x, j, grown);
-        for (int32_t half = FTKI_PAGE / 2; half > 0; half /= 2)
-            for (int32_t j = 0; j < half; j++) tree[j] += tree[j + half];
-        *sum += tree[0];
-        if (a->format == FTKI_KV_INT8) add_values_int8(a, a->pages[page], p, out);
-        else add_values_floats(a, a->pages[page], p, out);
+        if (a->format == FTKI_KV_INT8)
+            attend_int8(a, ftki_prepared_scale(prepared)[row], a->pages[page], &x, out, max, sum);
+        else
+            attend_floats(a, a->pages[page], &x, out, max, sum);
     }
 }
 
@@ -200,7 +204,7 @@ void ftki_attn_merge_scalar(const ftki_attn_state *into, const ftki_attn_state *
     for (int32_t r = 0; r < rows; r++) {
         if (from->max[r] == -INFINITY) continue;
         float max = into->max[r] > from->max[r] ? into->max[r] : from->max[r];
-        float f_into = rescale(into->max[r], max), f_from = rescale(from->max[r], max);
+        float f_into = ftki_attn_rescale(into->max[r], max), f_from = ftki_attn_rescale(from->max[r], max);
         float *to = into->out + (size_t)r * (size_t)dim;
         const float *add = from->out + (size_t)r * (size_t)dim;
         for (int32_t d = 0; d < dim; d++) to[d] = fmaf(add[d], f_from, to[d] * f_into);
@@ -227,9 +231,13 @@ void ftki_attn_columns_scalar(const ftki_attn *a, const void *prepared, const ft
         for (int32_t r = 0; r < a->n_tokens * a->group; r++) {
             score_page(a, prepared, r, page, &x);
             if (!x.any || !(state->sum[r] > 0.0f)) continue;
-            float inverse = 1.0f / state->sum[r];
-            float *to = columns + page * FTKI_PAGE;
-            for (int32_t j = 0; j < FTKI_PAGE && page * FTKI_PAGE + j < n_entries; j++)
-                to[j] = fmaf(weight_of(a, &x, j, state->max[r]), inverse, to[j]);
+            float inverse = 1.0f / state->sum[r], *to = columns + page * FTKI_PAGE;
+            for (int32_t j = 0; j < FTKI_PAGE && page * FTKI_PAGE + j < n_entries; j++) {
+                if (!x.seen[j]) continue;
+                float s = a->format == FTKI_KV_INT8
+                              ? fmaf(x.score[j], ftki_prepared_scale(prepared)[r], x.bias[j])
+                              : x.score[j];
+                to[j] = fmaf(ftki_exp2_clamped(s - state->max[r]), inverse, to[j]);
+            }
         }
 }

@@ -26,17 +26,18 @@ static float quantise(const float *x, int32_t head_dim, int8_t *codes) {
 static void write_int8(int32_t head_dim, unsigned char *page, int32_t slot, const float *key,
                        const float *value) {
     int32_t dim = ftki_kv_dim(head_dim), sum = 0;
-    int8_t *k = (int8_t *)page + ftki_kv_k_offset(FTKI_KV_INT8) + 4 * slot;
-    int8_t *v = (int8_t *)page + ftki_kv_v_offset(FTKI_KV_INT8, head_dim) + slot / 4 * dim * 4 + slot % 4;
+    int8_t *k = (int8_t *)page + ftki_kv_k_offset(FTKI_KV_INT8);
+    int8_t *v = (int8_t *)page + ftki_kv_v_offset(FTKI_KV_INT8, head_dim);
     int8_t codes[FTKI_MAX_HEAD_DIM] = {0};
     ftki_page_k_scale(page)[slot] = quantise(key, head_dim, codes);
     for (int32_t d = 0; d < dim; d++) {
-        k[d / 4 * 128 + d % 4] = codes[d];
+        k[ftki_k_code(dim, slot, d)] = codes[d];
         sum += codes[d];
     }
     ftki_page_k_start(page)[slot] = -128 * sum;
-    ftki_page_v_scale(page)[slot] = quantise(value, head_dim, codes);
-    for (int32_t d = 0; d < dim; d++) v[4 * d] = codes[d];
+    float v_scale = quantise(value, head_dim, codes);
+    ftki_page_v_log(page)[slot] = v_scale > 0.0f ? log2f(v_scale) : FTKI_KV_ZERO_LOG;
+    for (int32_t d = 0; d < dim; d++) v[ftki_v_code(slot, d)] = codes[d];
 }
 
 static void write_floats(ftki_kv_format format, int32_t head_dim, unsigned char *page, int32_t slot,
@@ -70,14 +71,14 @@ void ftki_kv_read_scalar(ftki_kv_format format, int32_t head_dim, const unsigned
         int32_t at = d * FTKI_PAGE + slot;
         key[d] = format == FTKI_KV_F32   ? ((const float *)(const void *)k)[at]
                  : format == FTKI_KV_F16 ? ftki_f16_to_f32(((const uint16_t *)(const void *)k)[at])
-                 : ftki_page_k_scale(page)[slot] * (float)(int8_t)k[d / 4 * 128 + 4 * slot + d % 4];
+                 : ftki_page_k_scale(page)[slot] * (float)(int8_t)k[ftki_k_code(dim, slot, d)];
     }
     for (int32_t d = 0; value && d < head_dim; d++) {
         int32_t at = slot * dim + d;
         value[d] = format == FTKI_KV_F32   ? ((const float *)(const void *)v)[at]
                    : format == FTKI_KV_F16 ? ftki_f16_to_f32(((const uint16_t *)(const void *)v)[at])
-                   : ftki_page_v_scale(page)[slot] *
-                         (float)(int8_t)v[(slot / 4 * dim + d) * 4 + slot % 4];
+                   : ftki_exp2(ftki_page_v_log(page)[slot]) *
+                         (float)(int8_t)v[ftki_v_code(slot, d)];
     }
 }
 
@@ -90,7 +91,7 @@ static float norm_of(ftki_kv_format format, int32_t head_dim, const unsigned cha
     for (int32_t d = 0; d < dim; d++) {
         int32_t at = slot * dim + d;
         if (format == FTKI_KV_INT8) {
-            int32_t code = (int8_t)v[(slot / 4 * dim + d) * 4 + slot % 4];
+            int32_t code = (int8_t)v[ftki_v_code(slot, d)];
             sum += code * code;
             continue;
         }
@@ -98,7 +99,7 @@ static float norm_of(ftki_kv_format format, int32_t head_dim, const unsigned cha
                                         : ftki_f16_to_f32(((const uint16_t *)(const void *)v)[at]);
         partial[d % 16] = fmaf(x, x, partial[d % 16]);
     }
-    if (format == FTKI_KV_INT8) return ftki_page_v_scale(page)[slot] * sqrtf((float)sum);
+    if (format == FTKI_KV_INT8) return ftki_exp2(ftki_page_v_log(page)[slot]) * sqrtf((float)sum);
     for (int32_t half = 8; half > 0; half /= 2)
         for (int32_t i = 0; i < half; i++) partial[i] += partial[i + half];
     return sqrtf(partial[0]);
