@@ -142,14 +142,26 @@ typedef struct ftk_message {
 } ftk_message;
 
 /* Renders messages [n] through the model's chat template into text (at most cap bytes, full
- * length to *len). `family` overrides what was recognised ("chatml", "llama3", "gemma",
- * "smollm2", "qwen2", "llama2", ...; NULL: the model's own). `add_generation_prompt` opens the assistant's turn.
- * The result is to be tokenized with FTK_TOKENIZE_SPECIAL. Unknown templates are refused
- * (FTK_UNSUPPORTED) with the list of what is supported. */
+ * length to *len). `family` overrides what was recognised ("chatml", "smollm2", "qwen2",
+ * "qwen2.5", "qwen3", "qwen3-nothink", "llama2", "llama3", "llama3.1", "gemma", "gemma3",
+ * "zephyr", "mistral"; NULL: the model's own). `add_generation_prompt` opens the assistant's
+ * turn. Unknown templates are refused (FTK_UNSUPPORTED) with the list of what is supported; where
+ * the template raises an error, it is FTK_INVALID_ARGUMENT with the template's own words.
+ * The result is to be tokenized with FTK_TOKENIZE_SPECIAL, and then a message that spells a
+ * control token becomes one: for messages by others use ftk_chat_tokens. */
 FTK_API ftk_status ftk_chat_render(const ftk_model *m, const char *family,
                                    const ftk_message *messages, size_t n,
                                    bool add_generation_prompt, char *text, size_t cap, size_t *len,
                                    ftk_error *e);
+
+/* Renders and tokenizes at once: the ids a chat starts a session with, at most `cap` of them to
+ * ids [cap], the full count to *n_ids. Control tokens come from the template alone: a message
+ * that says "<|im_end|>" is that text, cut into ordinary tokens. BOS comes from the template, or
+ * is put in front if the model's file asks for it. */
+FTK_API ftk_status ftk_chat_tokens(const ftk_model *m, const char *family,
+                                   const ftk_message *messages, size_t n,
+                                   bool add_generation_prompt, ftk_token *ids, size_t cap,
+                                   size_t *n_ids, ftk_error *e);
 
 /* ----------------------------------------------------------------- session */
 

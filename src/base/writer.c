@@ -65,6 +65,7 @@ static int create_beside(ftki_writer *w, mode_t mode) {
 ftk_status ftki_writer_open(ftki_writer **out, const char *path, ftk_error *e) {
     ftk_status status;
     struct stat st;
+    if (path[0] == '\0') return ftki_fail(e, FTK_IO, "cannot create a file: its path is empty");
     bool exists = stat(path, &st) == 0;
     if (exists && S_ISDIR(st.st_mode))
         return ftki_fail(e, FTK_IO, "'%s' is a directory; name a file in it",

@@ -81,9 +81,10 @@ static ftk_status encode_run(encoder *c, const char *text, size_t len, bool pref
     return ftki_spm_encode(&c->t->spm, text, len, prefix, &c->buffer, &c->scratch, &c->ids, e);
 }
 
-static ftk_status encode_text(encoder *c, ftki_special_scan *scan, bool bos_eos, ftk_error *e) {
+static ftk_status encode_text(encoder *c, ftki_special_scan *scan, int flags, ftk_error *e) {
     const ftki_tokenizer *t = c->t;
-    if (bos_eos && t->vocab.add_bos) FTKI_TRY(ftki_ids_add(&c->ids, t->vocab.bos, e));
+    if (t->vocab.add_bos && (flags & (FTK_TOKENIZE_BOS_EOS | FTKI_TOKENIZE_BOS)))
+        FTKI_TRY(ftki_ids_add(&c->ids, t->vocab.bos, e));
     bool prefix = t->space_first;
     size_t at = 0, start, len;
     for (ftk_token id; (id = ftki_specials_next(scan, at, &start, &len)) >= 0; at = start + len) {
@@ -92,7 +93,8 @@ static ftk_status encode_text(encoder *c, ftki_special_scan *scan, bool bos_eos,
         prefix = t->space_after && ftki_vocab_is(&t->vocab, id, FTKI_TYPES_MARKER);
     }
     FTKI_TRY(encode_run(c, scan->text + at, scan->len - at, prefix, e));
-    if (bos_eos && t->vocab.add_eos) FTKI_TRY(ftki_ids_add(&c->ids, t->vocab.eos, e));
+    if (t->vocab.add_eos && (flags & FTK_TOKENIZE_BOS_EOS))
+        FTKI_TRY(ftki_ids_add(&c->ids, t->vocab.eos, e));
     return FTK_OK;
 }
 
@@ -110,7 +112,7 @@ ftk_status ftki_tokenizer_encode_plain(const ftki_tokenizer *t, const char *text
     ftki_special_scan scan = {.specials = &t->specials, .vocab = &t->vocab, .text = text,
                               .len = len, .control = (flags & FTK_TOKENIZE_SPECIAL) != 0,
                               .plain = plain, .n_plain = n_plain};
-    ftk_status status = encode_text(&c, &scan, (flags & FTK_TOKENIZE_BOS_EOS) != 0, e);
+    ftk_status status = encode_text(&c, &scan, flags, e);
     if (status == FTK_OK) {
         size_t taken = c.ids.n < cap ? c.ids.n : cap;
         if (taken) memcpy(ids, c.ids.ids, taken * sizeof *ids);
@@ -181,6 +183,8 @@ bool ftki_tokenizer_is_special(const ftki_tokenizer *t, ftk_token id) {
 
 ftk_token ftki_tokenizer_bos(const ftki_tokenizer *t) { return t->vocab.bos; }
 ftk_token ftki_tokenizer_eos(const ftki_tokenizer *t) { return t->vocab.eos; }
+
+bool ftki_tokenizer_adds_bos(const ftki_tokenizer *t) { return t->vocab.add_bos; }
 
 ftk_token ftki_tokenizer_find(const ftki_tokenizer *t, const char *text, size_t len) {
     return ftki_vocab_find(&t->vocab, text, len, FTKI_TYPES_ANY);

@@ -16,6 +16,9 @@ void ftki_tokenizer_close(ftki_tokenizer *t); /* NULL is fine */
 /* Same contracts as ftk_tokenize, ftk_token_bytes and ftk_detokenize. */
 ftk_status ftki_tokenizer_encode(const ftki_tokenizer *t, const char *text, size_t len, int flags,
                                  ftk_token *ids, size_t cap, size_t *n, ftk_error *e);
+/* Beside FTK_TOKENIZE_*: add BOS as the file asks, but not EOS. */
+#define FTKI_TOKENIZE_BOS 4
+
 /* Bytes [start, end) of a text in which no control token is looked for. */
 typedef struct ftki_plain {
     size_t start, end;
@@ -34,6 +37,7 @@ bool ftki_tokenizer_is_end(const ftki_tokenizer *t, ftk_token id);
 bool ftki_tokenizer_is_special(const ftki_tokenizer *t, ftk_token id);
 ftk_token ftki_tokenizer_bos(const ftki_tokenizer *t); /* -1: none */
 ftk_token ftki_tokenizer_eos(const ftki_tokenizer *t);
+bool ftki_tokenizer_adds_bos(const ftki_tokenizer *t); /* the file asks for one in front */
 /* The id whose text is exactly `text`, -1: none. */
 ftk_token ftki_tokenizer_find(const ftki_tokenizer *t, const char *text, size_t len);
 

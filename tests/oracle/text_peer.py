@@ -39,7 +39,7 @@ class Failure(Exception):
 class Tokenizer:
     """One text_tool process over one GGUF file."""
 
-    def __init__(self, path):
+    def __init__(self, path="-"):
         self.process = subprocess.Popen([str(TOOL), str(path)], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE)
 
@@ -89,6 +89,27 @@ class Tokenizer:
         self._ask("I")
         n, bos, eos = struct.unpack("<Iii", self._bytes(12))
         return n, bos, eos, list(self._bytes(n)), list(self._bytes(n))
+
+    def chat(self, family, messages, add, bos="", eos=""):
+        """The rendered text and the runs that came from the messages."""
+        def text(s):
+            data = s.encode()
+            return struct.pack("<I", len(data)) + data
+        parts = [text(family), text(bos), text(eos), int(add), len(messages)]
+        for m in messages:
+            parts += [text(m["role"]), text(m["content"])]
+        self._ask("C", *parts)
+        status, n = self._number(), self._number()
+        out = self._bytes(n).decode()
+        plain = [(self._number(), self._number()) for _ in range(self._number())]
+        if status:
+            raise Failure(status, out)
+        return out, plain
+
+    def recognise(self, template):
+        data = template.encode()
+        self._ask("N", len(data), data)
+        return self._bytes(self._number()).decode()
 
     def seconds(self, text, repeats=3):
         data = text.encode()

@@ -4,13 +4,18 @@
  *   E flags len text      -> status n ids[n]             (status not 0: n is the error's offset)
  *   D special n ids[n]    -> status len text
  *   I                     -> n_vocab bos eos is_end[n_vocab] is_special[n_vocab] as bytes
+ *   C family bos eos add n {role content}[n], each text as len and bytes
+ *                         -> status len text n_plain {start end}[n_plain] (or the message, none)
+ *   N template            -> len family ("" unknown), template as len and bytes
  *   T len text repeats    -> microseconds of the fastest of `repeats` encodings
- * `text_tool FILE` prints nothing else; `text_tool FILE open` prints the seconds opening takes. */
+ * `text_tool FILE` is that pipe, FILE "-" without a tokenizer; `text_tool FILE open` prints the
+ * seconds opening takes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "text/chat.h"
 #include "text/tokenizer.h"
 
 static uint32_t get(void) {
@@ -87,22 +92,67 @@ static void measure(const ftki_tokenizer *t) {
     free(text);
 }
 
+static char *get_text(void) { return get_bytes(get()); }
+
+static void chat(void) {
+    ftk_error e = {0};
+    char *family = get_text(), *bos = get_text(), *eos = get_text();
+    uint32_t add = get(), n = get();
+    ftk_message *messages = malloc(((size_t)n + 1) * sizeof *messages);
+    for (uint32_t i = 0; i < n; i++) {
+        messages[i].role = get_text();
+        messages[i].content = get_text();
+    }
+    ftki_chat_text out = {0};
+    ftk_status s = ftki_chat_render(&out, family, bos, eos, messages, n, add != 0, &e);
+    put(s);
+    put(s ? (uint32_t)strlen(e.message) : (uint32_t)out.len);
+    fwrite(s ? e.message : out.text, 1, s ? strlen(e.message) : out.len, stdout);
+    put((uint32_t)out.n_plain);
+    for (size_t i = 0; i < out.n_plain; i++) {
+        put((uint32_t)out.plain[i].start);
+        put((uint32_t)out.plain[i].end);
+    }
+    ftki_chat_free(&out);
+    for (uint32_t i = 0; i < n; i++) {
+        free((char *)messages[i].role);
+        free((char *)messages[i].content);
+    }
+    free(messages);
+    free(family);
+    free(bos);
+    free(eos);
+}
+
+static void recognise(void) {
+    uint32_t len = get();
+    char *text = get_bytes(len);
+    const char *family = ftki_chat_recognise(text, len);
+    put(family ? (uint32_t)strlen(family) : 0);
+    fputs(family ? family : "", stdout);
+    free(text);
+}
+
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
     ftk_error e = {0};
     ftki_gguf g = {0};
     ftki_tokenizer *t = NULL;
-    if (ftki_gguf_open(&g, argv[1], &e)) goto fail;
+    bool alone = strcmp(argv[1], "-") == 0;
+    if (!alone && ftki_gguf_open(&g, argv[1], &e)) goto fail;
     double start = now();
-    if (ftki_tokenizer_open(&t, &g, &e)) goto fail;
-    ftki_gguf_close(&g);
+    if (!alone && ftki_tokenizer_open(&t, &g, &e)) goto fail;
+    if (!alone) ftki_gguf_close(&g);
     if (argc > 2) {
         printf("%.6f\n", now() - start);
         ftki_tokenizer_close(t);
         return 0;
     }
     for (int command; (command = getchar()) != EOF; fflush(stdout)) {
-        if (command == 'E') encode(t);
+        if (command == 'C') chat();
+        else if (command == 'N') recognise();
+        else if (alone) return 2;
+        else if (command == 'E') encode(t);
         else if (command == 'D') decode(t);
         else if (command == 'I') info(t);
         else if (command == 'T') measure(t);
@@ -112,5 +162,6 @@ int main(int argc, char **argv) {
     return 0;
 fail:
     fprintf(stderr, "%s\n", e.message);
+    ftki_gguf_close(&g);
     return 1;
 }
