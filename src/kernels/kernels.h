@@ -239,6 +239,13 @@ typedef struct ftki_kernels {
      * exact sum of squared codes; floats: 16 partial sums as in rms_norm, then sqrt. */
     void (*value_norms)(ftki_kv_format format, int32_t head_dim, const unsigned char *const *pages,
                         int32_t n_entries, float *norms);
+
+    /* The roofline. Multiplies and adds `iterations` rounds of independent chains of the level's
+     * INT8 dot product in registers alone; returns the operations done, a multiply and an add
+     * being two. */
+    uint64_t (*dot_peak)(int64_t iterations);
+    /* Sum of words [n] modulo 2^64, read as wide as the level can; 64-byte aligned. */
+    uint64_t (*sum_words)(const uint64_t *words, size_t n);
 } ftki_kernels;
 
 /* The best table this machine can run and `mask` allows: "scalar" < "avx2" < "avx512", "neon".

@@ -13,5 +13,5 @@ _Static_assert(sizeof(ftki_kernels) == sizeof(char *) + N_SLOTS * sizeof(void (*
 
 void ftki_table_scalar(ftki_kernels *t) {
 #define X(slot) t->slot = ftki_##slot##_scalar;
-#include "kernels/scalar/slots.def"
+#include "kernels/kernels.def"
 }
