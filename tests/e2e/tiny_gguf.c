@@ -271,6 +271,7 @@ unsigned char *tiny_gguf_bytes(const tiny_gguf *g, size_t *len) {
 bool tiny_gguf_write(const tiny_gguf *g, const char *path) {
     size_t len;
     unsigned char *bytes = tiny_gguf_bytes(g, &len);
+    remove(path); /* some systems flush a file that is cut to nothing and written anew */
     FILE *f = fopen(path, "wb");
     bool ok = f && fwrite(bytes, 1, len, f) == len;
     if (f && fclose(f) != 0) ok = false;
