@@ -66,6 +66,8 @@ static ftk_status read_name(ftki_cursor *c, size_t most, ftki_text *out, const c
                             start, out->len, most, ftki_quote(out->data, out->len).text);
     for (size_t at = 0, n; at < out->len; at += n) {
         uint32_t code = 0;
+        n = 1;
+        if (out->data[at] >= 0x20 && out->data[at] < 0x7F) continue; /* nearly all are ASCII */
         n = ftki_utf8_next(out->data + at, out->len - at, &code);
         if (n == 0 || !ftki_is_printable(code))
             return ftki_fail_at(e, FTK_FORMAT, (int64_t)(start + 8 + at),
