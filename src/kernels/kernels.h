@@ -116,6 +116,7 @@ typedef enum ftki_kv_format { FTKI_KV_INT8, FTKI_KV_F16, FTKI_KV_F32 } ftki_kv_f
  *   INT8:  k [2][dim/4][16][4] i8: dims 4g..4g+3 of entry 16h+j at [h][g][j]
  *          v [dim/16][8][16][4] i8: dim 16b+d of entries 4g..4g+3 at [b][g][d]
  *   F16, F32:  k [dim][32], v [32][dim]
+ * INT8 keys, and the queries they meet, are rotated (rotate.h) before they become codes.
  * Codes are in -127..127. Slots never written hold zeros or an old entry: numbers in a page are
  * always finite. */
 static inline int32_t ftki_kv_dim(int32_t head_dim) { return (head_dim + 15) & ~15; }
@@ -146,7 +147,8 @@ typedef struct ftki_attn {
 /* Queries prepared once per call and used for all its segments; memory is the caller's:
  * [ftki_attn_prepared_bytes], 64-byte aligned. Scores are kept in units of log 2, so that
  * exponentials are powers of two: unit = scale * log2(e).
- *   INT8: codes round-to-nearest-even(q * (127 / max|q|)), q_scale = max|q| / 127 * unit per row
+ *   INT8: q rotated as keys are; codes round-to-nearest-even(q * (127 / max|q|)),
+ *         q_scale = max|q| / 127 * unit per row
  *   floats: q * unit */
 size_t ftki_attn_prepared_bytes(ftki_kv_format format, int32_t head_dim, int32_t rows);
 

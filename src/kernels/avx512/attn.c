@@ -3,10 +3,8 @@
  * The forms themselves are in attn_block.c, attn_few.c and attn_float.c. */
 #include "kernels/avx512/attn.h"
 
-#include <float.h>
-
 #include "kernels/avx512/exp.h"
-#include "kernels/kv_layout.h"
+#include "kernels/avx512/quantise.h"
 
 enum { FEW = 11 }; /* rows up to which keys in the lanes are faster than rows in the lanes */
 
@@ -42,46 +40,30 @@ void ftki_attn_segment_avx512(const ftki_attn *a, const void *prepared, int32_t 
 
 /* ---------------------------------------------------------------- queries */
 
-static __mmask16 lanes_left(int32_t n) { return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1); }
-
-/* NaN as 0, infinities as the largest finite value; lanes past n as 0. */
-static __m512 load_query(const float *q, int32_t n) {
-    __m512 x = _mm512_maskz_loadu_ps(lanes_left(n), q), largest = _mm512_set1_ps(FLT_MAX);
-    x = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
-    return _mm512_max_ps(_mm512_min_ps(x, largest), _mm512_sub_ps(_mm512_setzero_ps(), largest));
-}
-
 static const float *query_of(const ftki_attn *a, int32_t row) {
     return a->q + (size_t)(row / a->group) * a->q_stride +
            (size_t)(row % a->group) * (size_t)a->head_dim;
 }
 
-/* Codes of one row to `row`, 4 every 64 bytes; returns max|q| / 127, 0 for a row of zeros. */
-static float quantise_query(const float *q, int32_t head_dim, uint8_t *row) {
-    __m512 top = _mm512_setzero_ps();
-    for (int32_t d = 0; d < head_dim; d += 16)
-        top = _mm512_max_ps(top, _mm512_abs_ps(load_query(q + d, head_dim - d)));
-    float largest = max16_avx512(top), inverse = largest < FTKI_KV_TINY ? 0.0f : 127.0f / largest;
-    for (int32_t d = 0; d < ftki_kv_dim(head_dim); d += 16) {
-        __m512 x = d < head_dim ? load_query(q + d, head_dim - d) : _mm512_setzero_ps();
-        __m512i codes = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse)));
-        uint8_t bytes[16];
-        _mm_storeu_si128((__m128i *)(void *)bytes, _mm512_cvtepi32_epi8(_mm512_add_epi32(codes, _mm512_set1_epi32(128))));
-        for (int32_t i = 0; i < 4; i++) memcpy(row + (d / 4 + i) * 64, bytes + 4 * i, 4);
-    }
-    return largest < FTKI_KV_TINY ? 0.0f : largest / 127.0f;
-}
-
 static void prepare_int8(const ftki_attn *a, int32_t rows, void *prepared) {
     const int32_t rows16 = ftki_attn_rows16(rows), dim = ftki_kv_dim(a->head_dim);
+    const __m128i to_unsigned = _mm_set1_epi8((char)128);
     float *scales = prepared;
     uint8_t *codes = (uint8_t *)prepared + (size_t)rows16 * 4;
     if (rows16 > rows) memset(codes + (size_t)(rows / 16) * (size_t)dim * 16, 128, (size_t)dim * 16);
-    for (int32_t r = 0; r < rows; r++) {
-        uint8_t *row = codes + (size_t)(r / 16) * (size_t)dim * 16 + 4 * (r % 16);
-        scales[r] = quantise_query(query_of(a, r), a->head_dim, row) * (a->scale * FTKI_LOG2E);
+    for (int32_t r = 0; r < rows16; r++) {
+        scales[r] = 0.0f;
+        if (r >= rows) continue;
+        uint8_t *row = codes + (size_t)(r / 16) * (size_t)dim * 16 + 4 * (r % 16), four[16];
+        quantised x;
+        quantise_avx512(&x, query_of(a, r), a->head_dim, true);
+        for (int32_t d = 0; d < dim; d += 16) {
+            __m128i signed16 = _mm_load_si128((const __m128i *)(const void *)(x.codes + d));
+            _mm_storeu_si128((__m128i *)(void *)four, _mm_xor_si128(signed16, to_unsigned));
+            for (int32_t i = 0; i < 4; i++) memcpy(row + (d / 4 + i) * 64, four + 4 * i, 4);
+        }
+        scales[r] = x.largest / 127.0f * (a->scale * FTKI_LOG2E);
     }
-    for (int32_t r = rows; r < rows16; r++) scales[r] = 0.0f;
 }
 
 void ftki_attn_prepare_avx512(const ftki_attn *a, void *prepared) {
@@ -92,9 +74,10 @@ void ftki_attn_prepare_avx512(const ftki_attn *a, void *prepared) {
     }
     const __m512 unit = _mm512_set1_ps(a->scale * FTKI_LOG2E);
     for (int32_t r = 0; r < rows; r++)
-        for (int32_t d = 0; d < dim; d += 16)
-            _mm512_storeu_ps((float *)prepared + (size_t)r * (size_t)dim + d,
-                             _mm512_mul_ps(load_query(query_of(a, r) + d, a->head_dim - d), unit));
+        for (int32_t d = 0; d < dim; d += 16) {
+            __m512 q = _mm512_maskz_loadu_ps(lanes_left(a->head_dim - d), query_of(a, r) + d);
+            _mm512_storeu_ps((float *)prepared + (size_t)r * (size_t)dim + d, _mm512_mul_ps(finite_avx512(q), unit));
+        }
 }
 
 /* -------------------------------------------------------- merge and finish */

@@ -6,6 +6,7 @@
 #include "kernels/avx512/attn.h"
 
 #include "kernels/avx512/exp.h"
+#include "kernels/avx512/lanes.h"
 #include "kernels/kv_layout.h"
 
 enum { MANY = 4 };

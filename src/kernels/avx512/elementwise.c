@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Norm, rotation, activations and residual sums on AVX-512. */
 #include "kernels/avx512/exp.h"
+#include "kernels/avx512/lanes.h"
 #include "kernels/tables.h"
-
-static __mmask16 lanes_left(int32_t n) { return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1); }
 
 void ftki_rms_norm_avx512(const float *x, const float *weight, float eps, int32_t n, float *y) {
     __m512 sum = _mm512_setzero_ps();

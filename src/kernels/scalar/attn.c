@@ -8,6 +8,7 @@
 
 #include "format/quants.h"
 #include "kernels/exp.h"
+#include "kernels/rotate.h"
 #include "kernels/tables.h"
 
 /* ---------------------------------------------------------------- queries */
@@ -17,25 +18,28 @@ static const float *query_of(const ftki_attn *a, int32_t row) {
            (size_t)(row % a->group) * (size_t)a->head_dim;
 }
 
+/* q [head_dim] made finite, padded to [dim], rotated. */
+static void rotated_query(const float *q, int32_t head_dim, float *x) {
+    int32_t dim = ftki_kv_dim(head_dim);
+    for (int32_t d = 0; d < dim; d++) x[d] = d < head_dim ? ftki_finite(q[d], FLT_MAX) : 0.0f;
+    ftki_rotate(x, dim);
+    for (int32_t d = 0; d < dim; d++) x[d] = ftki_finite(x[d], FLT_MAX);
+}
+
 static void prepare_int8(const ftki_attn *a, int32_t rows, void *prepared) {
     int32_t dim = ftki_kv_dim(a->head_dim);
-    float *scales = prepared;
+    float *scales = prepared, x[FTKI_MAX_HEAD_DIM] = {0};
     uint8_t *codes = (uint8_t *)prepared + (size_t)ftki_attn_rows16(rows) * 4;
     for (int32_t r = 0; r < ftki_attn_rows16(rows); r++) {
-        const float *q = r < rows ? query_of(a, r) : NULL;
+        if (r < rows) rotated_query(query_of(a, r), a->head_dim, x);
         float largest = 0.0f;
-        for (int32_t d = 0; q && d < a->head_dim; d++) {
-            float magnitude = fabsf(ftki_finite(q[d], FLT_MAX));
-            largest = magnitude > largest ? magnitude : largest;
-        }
+        for (int32_t d = 0; r < rows && d < dim; d++) largest = fabsf(x[d]) > largest ? fabsf(x[d]) : largest;
         bool zero = largest < FTKI_KV_TINY;
         float inverse = zero ? 0.0f : 127.0f / largest;
         scales[r] = zero ? 0.0f : largest / 127.0f * (a->scale * FTKI_LOG2E);
         uint8_t *row = codes + (size_t)(r / 16) * (size_t)dim * 16 + 4 * (r % 16);
-        for (int32_t d = 0; d < dim; d++) {
-            float x = q && d < a->head_dim ? ftki_finite(q[d], FLT_MAX) * inverse : 0.0f;
-            row[d / 4 * 64 + d % 4] = (uint8_t)((int32_t)rintf(x) + 128);
-        }
+        for (int32_t d = 0; d < dim; d++)
+            row[d / 4 * 64 + d % 4] = (uint8_t)((int32_t)rintf(x[d] * inverse) + 128);
     }
 }
 
