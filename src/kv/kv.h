@@ -78,11 +78,8 @@ uint64_t ftki_kv_peak_bytes(const ftki_kv *kv);
  *   u32 version = 1, format (0 INT8, 1 F16, 2 F32), n_layers, n_kv_heads, head_dim
  *   for each layer and head: u32 n_entries, then that many entries, each
  *     i32 position               0 <= position < `end`, strictly ascending within the list
- *     INT8: f32 k_scale, v_scale finite, >= 0; i8 k [head_dim], v [head_dim], none -128
-=======
- *     i32 position               >= 0, strictly ascending within the list
- *     INT8: f32 k_scale >= 0, v_log within -126..126; i8 k [head_dim], v [head_dim], none -128
- *     INT8: f32 k_scale >= 0, v_log within -126..126; i8 k [head_dim], v [head_dim], none -128
+ *     INT8: f32 k_scale >= 0, v_log within -126..126; i8 k [dim] as they lie in pages, that is
+ *           rotated, v [head_dim]; none -128
  *     F16, F32: k [head_dim], v [head_dim], finite
  * Only what is held is written. Integrity (checksum, fingerprint) is the caller's frame. Loading
  * checks everything before anything is replaced: on failure *kv is as it was. A body of another

@@ -26,8 +26,13 @@ static float get_f32(const unsigned char *from) {
 }
 
 static size_t codes_at(ftki_kv_format format) { return format == FTKI_KV_INT8 ? 12 : 4; }
+/* Rotated keys fill their padding. */
+static int32_t key_elements(const ftki_kv *kv) {
+    return kv->format == FTKI_KV_INT8 ? ftki_kv_dim(kv->head_dim) : kv->head_dim;
+}
 static size_t entry_bytes(const ftki_kv *kv) {
-    return codes_at(kv->format) + 2 * (size_t)kv->head_dim * ftki_kv_element_bytes(kv->format);
+    return codes_at(kv->format) +
+           (size_t)(key_elements(kv) + kv->head_dim) * ftki_kv_element_bytes(kv->format);
 }
 
 /* Where element d of an entry's key or value lies in its page. */
@@ -52,35 +57,39 @@ static void put_element(unsigned char *to, const unsigned char *from, size_t byt
 }
 
 static void pack_entry(const ftki_kv *kv, unsigned char *page, int32_t slot, unsigned char *to) {
-    size_t bytes = ftki_kv_element_bytes(kv->format), half = (size_t)kv->head_dim * bytes;
+    size_t bytes = ftki_kv_element_bytes(kv->format);
     put_u32(to, (uint32_t)ftki_kv_positions(page)[slot]);
     if (kv->format == FTKI_KV_INT8) {
         put_element(to + 4, (unsigned char *)&ftki_page_k_scale(page)[slot], 4);
         put_element(to + 8, (unsigned char *)&ftki_page_v_log(page)[slot], 4);
     }
     to += codes_at(kv->format);
-    for (int32_t d = 0; d < kv->head_dim; d++, to += bytes) {
+    for (int32_t d = 0; d < key_elements(kv); d++, to += bytes)
         put_element(to, page + key_offset(kv->format, kv->head_dim, slot, d), bytes);
-        put_element(to + half, page + value_offset(kv->format, kv->head_dim, slot, d), bytes);
-    }
+    for (int32_t d = 0; d < kv->head_dim; d++, to += bytes)
+        put_element(to, page + value_offset(kv->format, kv->head_dim, slot, d), bytes);
 }
 
 static void unpack_entry(const ftki_kv *kv, unsigned char *page, int32_t slot,
                          const unsigned char *from) {
-    size_t bytes = ftki_kv_element_bytes(kv->format), half = (size_t)kv->head_dim * bytes;
+    size_t bytes = ftki_kv_element_bytes(kv->format);
     static const unsigned char zero[4];
-    int32_t sum = 0;
+    int32_t sum = 0, dim = ftki_kv_dim(kv->head_dim);
     ftki_kv_positions(page)[slot] = (int32_t)get_u32(from);
     if (kv->format == FTKI_KV_INT8) {
         ftki_page_k_scale(page)[slot] = get_f32(from + 4);
         ftki_page_v_log(page)[slot] = get_f32(from + 8);
     }
     from += codes_at(kv->format);
-    for (int32_t d = 0; d < ftki_kv_dim(kv->head_dim); d++, from += bytes) {
-        bool real = d < kv->head_dim;
-        put_element(page + key_offset(kv->format, kv->head_dim, slot, d), real ? from : zero, bytes);
-        put_element(page + value_offset(kv->format, kv->head_dim, slot, d), real ? from + half : zero, bytes);
-        if (real) sum += (int8_t)from[0];
+    for (int32_t d = 0; d < dim; d++) {
+        bool held = d < key_elements(kv);
+        put_element(page + key_offset(kv->format, kv->head_dim, slot, d), held ? from : zero, bytes);
+        if (held) sum += (int8_t)from[0], from += bytes;
+    }
+    for (int32_t d = 0; d < dim; d++) {
+        bool held = d < kv->head_dim;
+        put_element(page + value_offset(kv->format, kv->head_dim, slot, d), held ? from : zero, bytes);
+        if (held) from += bytes;
     }
     if (kv->format == FTKI_KV_INT8) ftki_page_k_start(page)[slot] = -128 * sum;
 }
