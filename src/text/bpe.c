@@ -125,17 +125,19 @@ static ftk_status encode_word(const ftki_bpe *b, const char *word, size_t len,
     }
     FTKI_TRY(ftki_merge_reserve(scratch, len, e));
     ftki_symbol *symbols = scratch->symbols;
+    size_t n = 0;
     for (size_t i = 0; i < len; i++) {
-        symbols[i].start = (uint32_t)i;
-        symbols[i].end = (uint32_t)i + 1;
-        symbols[i].id = b->vocab->byte_ids[(unsigned char)word[i]];
+        ftk_token id = b->vocab->byte_ids[(unsigned char)word[i]];
+        /* A byte the vocabulary lacks is lost, and its neighbours meet, as in training. */
+        if (id >= 0) symbols[n++] = (ftki_symbol){.start = (uint32_t)i, .end = (uint32_t)i + 1, .id = id};
     }
-    FTKI_TRY(ftki_merge(scratch, len, word, rank_of, b, e));
+    if (n == 0) return FTK_OK;
+    FTKI_TRY(ftki_merge(scratch, n, word, rank_of, b, e));
     if (whole >= 0 && !known)
         atomic_store_explicit(&b->memo[whole], symbols[0].id == whole ? 1 : 2,
                               memory_order_relaxed);
     for (uint32_t i = 0; i != UINT32_MAX; i = symbols[i].next)
-        if (symbols[i].id >= 0) FTKI_TRY(ftki_ids_add(out, symbols[i].id, e));
+        FTKI_TRY(ftki_ids_add(out, symbols[i].id, e));
     return FTK_OK;
 }
 
