@@ -137,6 +137,8 @@ static void invalid_bytes_are_replaced(void **state) {
     recite(PIECES("\xE4\xB8", "z1"), NULL, R "z1", FTK_FINISH_END, 3);
     recite(PIECES("q\xF0\x9F\x98"), NULL, "q" R, FTK_FINISH_END, 2);
     recite(PIECES("\xC0\xAF", "\xED\xA0\x80", "\xF4\x90" "k"), NULL, R R R R R R R "k", FTK_FINISH_END, 4);
+    recite(PIECES("\xE0\x80w", "\xF0\x80v"), NULL, R R "w" R R "v", FTK_FINISH_END, 3); /* overlong */
+    recite(PIECES("k\xE4\xB8", "!stop"), STOPS("!"), "k" R, FTK_FINISH_STOP, 2);
     recite(PIECES("\xC3\xC3\xA9"), NULL, R "é", FTK_FINISH_END, 2);
 #undef R
 }
