@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Snapshot files: any bytes, as they are and with a checksum that holds, restored into a session
- * that must work afterwards, whatever the answer was. */
+/* Snapshot files: any bytes, as they are and with the model's fingerprint and a checksum that holds,
+ * restored into a session that must work afterwards, whatever the answer was. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #include "base/hash.h"
 #include "e2e/tiny_model.h"
-#include "freetoken/freetoken.h"
+#include "engine/model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -66,18 +66,22 @@ static void restore(const uint8_t *data, size_t size, ftk_kv_type type) {
     ftk_session_close(s);
 }
 
+static void put_u64(uint8_t *at, uint64_t v) {
+    for (int i = 0; i < 8; i++) at[i] = (uint8_t)(v >> (8 * i));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     ftk_kv_type type = size > 12 && data[12] < 3 ? (ftk_kv_type)data[12] : FTK_KV_INT8;
     restore(data, size, type);
-    if (size < 8) return 0;
+    if (size < 32) return 0;
     uint8_t *sealed = malloc(size);
     must(sealed != NULL);
     memcpy(sealed, data, size);
+    put_u64(sealed + 16, model()->fingerprint);
     ftki_hash h;
     ftki_hash_start(&h);
-    ftki_hash_add(&h, data, size - 8);
-    uint64_t sum = ftki_hash_end(&h);
-    for (int i = 0; i < 8; i++) sealed[size - 8 + (size_t)i] = (uint8_t)(sum >> (8 * i));
+    ftki_hash_add(&h, sealed, size - 8);
+    put_u64(sealed + size - 8, ftki_hash_end(&h));
     restore(sealed, size, type);
     free(sealed);
     return 0;
