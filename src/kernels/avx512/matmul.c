@@ -13,6 +13,7 @@
 enum {
     TILE_GROUPS = 3,              /* groups of 4 rows in a tile: 12 + 12 accumulators of 32 registers */
     CACHE_BYTES = 384 * 1024,     /* activations kept in the second-level cache across panels */
+    AHEAD = 3072,                 /* bytes by which weights are prefetched */
 };
 
 /* How the codes of a matrix are kept; constant wherever it is used, so each becomes its own loop. */
@@ -73,6 +74,9 @@ INLINE __m512i start_sum(form f, const char *words, int half) {
 /* acc [rows] of the rows at `x`. */
 INLINE void tile(const form f, const int rows, const panel *p, rows_at x, __m512 *acc) {
     const int n_halves = f.halves ? 2 : 1, n_dots = f.halves ? 4 : 8;
+    /* Weights that come from memory are read 1.5 times as fast for one row of 4-bit codes, and
+     * twelve rows take 1.2 times less; one row of 8-bit codes streams better by itself. */
+    const bool prefetch = f.u4 || rows > 1;
     const uint8_t *data = p->data;
     const uint16_t *scales = p->scales, *mins = p->mins;
     UNROLL for (int r = 0; r < rows; r++) acc[r] = _mm512_setzero_ps();
@@ -86,6 +90,8 @@ INLINE void tile(const form f, const int rows, const panel *p, rows_at x, __m512
             UNROLL for (int d = 0; d < n_dots; d++) {
                 int group = half * 4 + d;
                 __m512i w;
+                if (prefetch && (!f.u4 || group < 4))
+                    _mm_prefetch((const char *)data + group * 64 + AHEAD, _MM_HINT_T0);
                 if (f.u4) {
                     w = _mm512_loadu_si512(data + (group % 4) * 64);
                     if (group >= 4) w = _mm512_srli_epi16(w, 4);
