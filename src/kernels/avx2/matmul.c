@@ -11,6 +11,8 @@
 
 #include "kernels/avx2/tile.h"
 
+enum { AHEAD = 3072 }; /* bytes by which weights are prefetched */
+
 /* How the codes of a matrix are kept; constant wherever it is used, so each becomes its own loop. */
 typedef struct form {
     bool u4;
@@ -61,6 +63,7 @@ INLINE __m256i zero_sum(form f, const ftki_act_block *a, int r, int half) {
 INLINE void tile(const form f, const int rows, const int columns, const panel *p,
                  const ftki_act_block *a, int skip, int column, const target *t) {
     const int n_halves = f.halves ? 2 : 1, n_dots = f.halves ? 4 : 8;
+    const bool prefetch = f.u4; /* 1.1 to 1.3 times as fast from memory; 8-bit codes gain nothing */
     const __m256i ones = _mm256_set1_epi16(1);
     const uint8_t *data = p->data;
     const uint16_t *scales = p->scales, *mins = p->mins;
@@ -75,6 +78,8 @@ INLINE void tile(const form f, const int rows, const int columns, const panel *p
                 int group = half * 4 + d;
                 UNROLL for (int c = 0; c < columns; c++) {
                     __m256i w = codes(f, data, group, column + c), size = w;
+                    if (prefetch && (column + c == 0) && (!f.u4 || group < 4))
+                        _mm_prefetch((const char *)data + group * 64 + AHEAD, _MM_HINT_T0);
                     if (f.centred) {
                         w = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
                         size = _mm256_abs_epi8(w);
