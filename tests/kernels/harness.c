@@ -141,6 +141,10 @@ bool ht_untouched(ht *t, const void *p, size_t n, const char *where) {
 
 ht_timer ht_timer_open(ht *t) { return (ht_timer){.t = t}; }
 
+bool ht_timed(const ht *t, const char *label) {
+    return t->bench && (!t->only || strstr(label, t->only));
+}
+
 static double peak_now(const ht *t) {
     t->table->dot_peak(100);
     double begin = ftki_seconds();

@@ -30,6 +30,7 @@ typedef struct ht {
     const ftki_kernels *scalar; /* what it is compared with; the same for the scalar level */
     ftki_rng rng;
     bool bench;                 /* also time the calls; sizes of interest instead of awkward ones */
+    const char *only;           /* bench only: time what has this in its label; NULL: all */
     ftki_team *team;            /* bench only: for timing on several threads */
     int failures;
     char message[512];          /* the first failure */
@@ -82,12 +83,13 @@ bool ht_untouched(ht *t, const void *p, size_t n, const char *where);
 #define HT_BENCH(t, label, ops, bytes, call) HT_BENCH_THREADS(t, label, ops, bytes, 1, call)
 #define HT_BENCH_THREADS(t, label, ops, bytes, n_threads, call)                            \
     do {                                                                                   \
-        if ((t)->bench) {                                                                  \
+        if (ht_timed(t, label)) {                                                          \
             ht_timer timer_ = ht_timer_open(t);                                            \
             while (ht_timer_next(&timer_)) { call; }                                       \
             ht_timer_report(t, &timer_, label, (double)(ops), (double)(bytes), n_threads); \
         }                                                                                  \
     } while (0)
+bool ht_timed(const ht *t, const char *label);
 
 enum { HT_SAMPLES = 31 };
 typedef struct ht_timer {

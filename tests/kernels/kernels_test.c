@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Runs the checks of the kernels: every level this machine has against the scalar one.
  *
- *   kernels_test [--list] [--seed N] [--rounds N] [--level NAME] [--bench [--threads N]] [slot ...]
+ *   kernels_test [--list] [--seed N] [--rounds N] [--level NAME] [slot ...]
+ *   kernels_test --bench [--threads N] [--only PART-OF-LABEL] [--level NAME] [slot ...]
  *
  * The seed is new in every run and printed; a failure prints the command that repeats it. */
 #include <stdlib.h>
@@ -16,6 +17,7 @@ typedef struct options {
     const char *level;
     bool bench;
     int32_t threads;
+    const char *only;
     char **slots;
     int n_slots;
 } options;
@@ -27,8 +29,8 @@ static bool wanted(const options *o, const char *slot) {
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: kernels_test [--list] [--seed N] [--rounds N] [--level NAME] [--bench "
-                    "[--threads N]] [part of a slot's name ...]\n");
+    fprintf(stderr, "usage: kernels_test [--list] [--seed N] [--rounds N] [--level NAME] "
+                    "[--bench [--threads N] [--only PART-OF-LABEL]] [part of a slot's name ...]\n");
     return 2;
 }
 
@@ -46,6 +48,7 @@ static int list(void) {
 static int run_check(const options *o, const ht_check *check, const ftki_kernels *table) {
     static ht t;
     t.bench = o->bench;
+    t.only = o->only;
     if (o->bench && !t.team && ftki_team_open(&t.team, o->threads, NULL) != FTK_OK) return 1;
     for (int round = 0; round < (o->bench ? 1 : o->rounds); round++) {
         uint64_t seed = o->seed + (uint64_t)round;
@@ -66,6 +69,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--seed") && more) o.seed = strtoull(argv[++i], NULL, 10);
         else if (!strcmp(argv[i], "--rounds") && more) o.rounds = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--threads") && more) o.threads = atoi(argv[++i]);
+        else if (!strcmp(argv[i], "--only") && more) o.only = argv[++i];
         else if (!strcmp(argv[i], "--level") && more) o.level = argv[++i];
         else if (argv[i][0] == '-') return usage();
         else {
