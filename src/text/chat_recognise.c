@@ -170,6 +170,6 @@ static bool fits(const signature *g, const char *text, size_t len) {
 
 const char *ftki_chat_recognise(const char *template_text, size_t len) {
     for (size_t i = 0; i < N_SIGNATURES; i++)
-        if (fits(&signatures[i], template_text, len)) return signatures[i].family;
+        if (fits(&signatures[i], template_text, len)) return ftki_chat_family(signatures[i].family);
     return NULL;
 }

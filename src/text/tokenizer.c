@@ -155,7 +155,8 @@ ftk_status ftki_tokenizer_decode(const ftki_tokenizer *t, const ftk_token *ids, 
         size_t size;
         const char *bytes = ftki_tokenizer_bytes(t, ids[i], special, &size);
         bool marker = ftki_vocab_is(&t->vocab, ids[i], FTKI_TYPES_MARKER);
-        if (!marker && strip && size > 0 && bytes[0] == ' ') {
+        bool literal = marker || ftki_vocab_is(&t->vocab, ids[i], FTKI_TYPE_BIT(FTKI_TOKEN_USER));
+        if (!literal && strip && size > 0 && bytes[0] == ' ') {
             bytes++;
             size--;
         }

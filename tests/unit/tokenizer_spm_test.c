@@ -195,10 +195,16 @@ static void user_defined_runs(void **state) {
         vocab_add(&b, "\n\n", 4, 0);
         vocab_add(&b, "\n", 4, 0);
         tiny_set_text(&g, "tokenizer.ggml.model", "llama");
-        tiny_set_bool(&g, "tokenizer.ggml.add_space_prefix", false);
         vocab_write(&b, &g, true);
         vocab_free(&b);
-        ftki_tokenizer *t = open_and_free(g);
+        ftk_error e;
+        ftki_tokenizer *t = open_file(&g, &e); /* with spaces put in front */
+        assert_non_null(t);
+        decoded(t, "  a", FTK_TOKENIZE_SPECIAL, true, "  a");
+        decoded(t, "a</s>  b", FTK_TOKENIZE_SPECIAL, true, "a</s>  b");
+        ftki_tokenizer_close(t);
+        tiny_set_bool(&g, "tokenizer.ggml.add_space_prefix", false);
+        t = open_and_free(g);
         check(t, "a  b b    a", 0, "a|  |b| b|    |a");
         check(t, "a     b", 0, "a|    | b");
         check(t, "\n\n\nab", 0, "\n\n|\n|a|b");
