@@ -45,9 +45,13 @@ static int take_biases(run_request *r)
     return STATUS_GO_ON;
 }
 
-static void take_sampling(run_request *r)
+/* Small models that always take the likeliest token end in loops; in a chat nobody wants that, of
+ * a single answer the same text each time is expected. */
+static void take_sampling(run_request *r, bool chatting)
 {
     ftk_sampler_opts *s = &r->talk.sampling;
+    if (r->top_p < 0) r->top_p = chatting && r->temperature < 0 ? 0.9 : 0;
+    if (r->temperature < 0) r->temperature = chatting ? 0.7 : 0;
     s->size = sizeof *s;
     s->temperature = (float)r->temperature;
     s->top_k = (int32_t)r->top_k;
@@ -139,7 +143,7 @@ static int converse(run_request *r, talk *t, const text_buffer *text, bool have)
 
 int cmd_run(int argc, char **argv)
 {
-    run_request r = {.talk = {.max_tokens = -1, .word = DEFAULT_MODEL}, .window = 64};
+    run_request r = {.talk = {.max_tokens = -1, .word = DEFAULT_MODEL}, .window = 64, .temperature = -1, .top_p = -1};
     talk_options *o = &r.talk;
     const arg_flag flags[] = {
         {ARG_GROUP, NULL, 0, NULL, 0, 0, NULL, "What to answer"},
@@ -155,9 +159,9 @@ int cmd_run(int argc, char **argv)
         {ARG_BOOL, "ignore-end", 0, &o->ignore_end, 0, 0, NULL, "go on after the model's end token"},
         {ARG_COUNT, "context", 'c', &o->context, 1, 1e7, "N", "most tokens of prompt and answers; default 4096, or what the prompt needs up to the model's training context"},
         {ARG_GROUP, NULL, 0, NULL, 0, 0, NULL, "Sampling"},
-        {ARG_REAL, "temp", 0, &r.temperature, 0, 100, "T", "temperature; default 0: the likeliest token"},
+        {ARG_REAL, "temp", 0, &r.temperature, 0, 100, "T", "temperature; 0 takes the likeliest token; default 0, in a chat 0.7"},
         {ARG_COUNT, "top-k", 0, &r.top_k, 0, 1e6, "K", "choose among the K likeliest; default 0: off"},
-        {ARG_REAL, "top-p", 0, &r.top_p, 0, 1, "P", "choose among the likeliest that make up P; default off"},
+        {ARG_REAL, "top-p", 0, &r.top_p, 0, 1, "P", "choose among the likeliest that make up P; default off, in a chat 0.9"},
         {ARG_REAL, "min-p", 0, &r.min_p, 0, 1, "P", "choose among those at least P as likely as the likeliest; default off"},
         {ARG_REAL, "repeat-penalty", 0, &r.repetition, 0, 10, "X", "above 1: tokens seen lately become less likely; default off"},
         {ARG_REAL, "frequency-penalty", 0, &r.frequency, -2, 2, "X", "taken from the logit for each time a token came; default 0"},
@@ -206,8 +210,8 @@ int cmd_run(int argc, char **argv)
     for (size_t i = 0; status == STATUS_GO_ON && i < o->stop.n; i++)
         if (!*o->stop.items[i]) status = args_refuse("run", "--stop: the text is empty");
     if (status == STATUS_GO_ON) status = take_biases(&r);
-    take_sampling(&r);
     if (status == STATUS_GO_ON) status = gather(&r, &text, &have);
+    take_sampling(&r, o->chat || !have);
     if (status == STATUS_GO_ON) status = talk_open(&t, o);
     if (status == STATUS_GO_ON)
         status = o->chat || !have ? converse(&r, &t, &text, have) : answer_once(&r, &t, &text);

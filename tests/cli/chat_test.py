@@ -17,7 +17,7 @@ class ChatTest(support.ProgramTest):
 
     def chat(self, *words, model=None, env=None):
         env = {"NO_COLOR": "1", **(env or {})}
-        terminal = support.Terminal("run", model or self.model, *words, folder=self.folder, env=env)
+        terminal = support.Terminal("run", model or self.model, "--temp", "0", *words, folder=self.folder, env=env)
         terminal.wait_for("/help for commands")
         terminal.wait_for(PROMPT)
         return terminal

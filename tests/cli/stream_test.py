@@ -81,6 +81,16 @@ class StreamTest(support.ProgramTest):
         _, summary = self.answer(self.reciter("One"), "--ignore-end", "-n", "7")
         self.assertEqual((summary["finish"], summary["generated_tokens"]), ("length", 7))
 
+    def test_a_chat_samples_and_an_answer_does_not(self):
+        texts = {}
+        for flags in (["-p", "hi"], ["--chat"]):
+            for seed in range(4):
+                lines = self.works("run", self.model, "--json", "-n", "12", "--ignore-end", "--seed", str(seed), *flags,
+                                   stdin=b"hi\n").lines
+                texts.setdefault(flags[0], set()).add("".join(line.get("text", "") for line in lines))
+        self.assertEqual(len(texts["-p"]), 1)
+        self.assertGreater(len(texts["--chat"]), 1)
+
     def test_bias_bans_a_token(self):
         model = self.reciter("One", " two")
         vocabulary = json.loads(self.works("inspect", model, "--json").text)["model"]["vocabulary"]
