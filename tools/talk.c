@@ -93,6 +93,18 @@ static int refuse_length(const talk *t, size_t n, size_t context)
     return STATUS_FAILURE;
 }
 
+static int open_session(talk *t, int64_t context)
+{
+    const talk_options *o = t->o;
+    ftk_error e = {0};
+    ftk_session_opts s = {.size = sizeof s, .context = (int32_t)context, .n_threads = (int32_t)o->threads,
+                          .kv_type = (ftk_kv_type)o->kv, .chunk = (int32_t)o->chunk,
+                          .progress = ui_on_progress, .progress_ctx = &prefill_progress};
+    ftk_session_close(t->session);
+    t->session = NULL;
+    return ftk_session_open(&t->session, t->model, &s, &e) == FTK_OK ? STATUS_GO_ON : ui_fail("session", &e);
+}
+
 int talk_open_session(talk *t, size_t n)
 {
     const talk_options *o = t->o;
@@ -106,11 +118,7 @@ int talk_open_session(talk *t, size_t n)
         if (context > trained) context = trained;
     }
     if (n + (o->max_tokens != 0) > (size_t)context) return refuse_length(t, n, (size_t)context);
-    ftk_error e = {0};
-    ftk_session_opts s = {.size = sizeof s, .context = (int32_t)context, .n_threads = (int32_t)o->threads,
-                          .kv_type = (ftk_kv_type)o->kv, .chunk = (int32_t)o->chunk,
-                          .progress = ui_on_progress, .progress_ctx = &prefill_progress};
-    return ftk_session_open(&t->session, t->model, &s, &e) == FTK_OK ? STATUS_GO_ON : ui_fail("session", &e);
+    return open_session(t, context);
 }
 
 /* ----------------------------------------------------------------- prompts */
@@ -302,7 +310,14 @@ int talk_save(talk *t, const char *path)
 int talk_restore(talk *t, const char *path, bool as_conversation)
 {
     ftk_error e = {0};
-    if (ftk_session_restore(t->session, path, &e) != FTK_OK) return ui_fail(path, &e);
+    ftk_status s = ftk_session_restore(t->session, path, &e);
+    size_t trained = (size_t)t->info.train_context;
+    if (s == FTK_CONTEXT_FULL && t->o->context == 0 && ftk_session_context(t->session) < trained) {
+        int status = open_session(t, (int64_t)trained); /* pages are taken as they fill */
+        if (status != STATUS_GO_ON) return status;
+        s = ftk_session_restore(t->session, path, &e);
+    }
+    if (s != FTK_OK) return ui_fail(path, &e);
     size_t n = ftk_session_length(t->session);
     ui_note("restored %zu tokens from %s", n, path);
     if (!as_conversation) return STATUS_GO_ON;

@@ -221,6 +221,13 @@ class RunTest(support.ProgramTest):
         self.assertGreater(second["prompt_tokens"], first["prompt_tokens"] + 4)
         self.assertGreaterEqual(second["reused_tokens"], first["prompt_tokens"] + 3)
 
+    def test_long_session_is_taken_up_without_a_flag(self):
+        roomy, path = self.make_model("roomy.gguf", "--context", "16384"), self.path("s.ftk")
+        first = self.works("run", roomy, "--json", "-p", "x" * 5000, "-n", "2", "--session", path).lines[-1]
+        again = self.works("run", roomy, "--json", "-p", "more", "-n", "2", "--session", path, "--continue").lines[-1]
+        self.assertGreaterEqual(again["reused_tokens"], first["prompt_tokens"])
+        self.fails("run", roomy, "-p", "x", "-n", "2", "--session", path, "--context", "512", says=["s.ftk", "context"])
+
     def test_session_of_another_model_is_refused_and_kept(self):
         path = self.path("s.ftk")
         self.summary("-p", "One", "-n", "2", "--session", path)
