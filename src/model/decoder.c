@@ -243,6 +243,7 @@ static void rotate_and_store(run *r, const ftki_layer *y, int32_t layer) {
             for (int32_t h = 0; h < c->n_kv_heads; h++) {
                 if (y->k_norm) r->kern->rms_norm(k + h * dim, y->k_norm, c->norm_eps, dim, k + h * dim);
                 r->kern->rope(k + h * dim, cosines, sines, dim, c->rope_interleaved);
+                if (y->k_shift) r->kern->add(y->k_shift + h * dim, dim, k + h * dim);
                 ftki_kv_list *list = ftki_kv_at(r->f->kv, layer, h);
                 int32_t entry = list->n_entries - r->n + t;
                 r->kern->kv_write(r->f->kv->format, dim, ftki_kv_page(list, entry), entry % FTKI_PAGE,

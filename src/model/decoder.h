@@ -18,6 +18,8 @@ typedef struct ftki_layer {
     ftki_matrix q, k, v;                        /* [n_heads * head_dim, hidden], [n_kv_heads * head_dim, hidden] x 2 */
     const float *q_bias, *k_bias, *v_bias;      /* [rows] */
     const float *q_norm, *k_norm;               /* [head_dim] */
+    const float *k_shift;                       /* [n_kv_heads * head_dim] added to rotated keys before they are
+                                                   cached; NULL: nothing */
     ftki_matrix o;                              /* [hidden, n_heads * head_dim] */
     const float *attn_post_norm;                /* [hidden], on the attention's output */
     const float *ffn_norm;                      /* [hidden] */

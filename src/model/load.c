@@ -2,6 +2,7 @@
 /* From a file's tensors to packed weights. First every tensor the family needs is found and its
  * shape checked, and every tensor of the file is claimed by somebody; only then is memory taken
  * and packing begun. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -176,6 +177,31 @@ static ftk_status fill(loader *l, ftki_team *team, ftk_progress_fn progress, voi
     return FTK_OK;
 }
 
+/* The mean over positions 0 .. SHIFT_SPAN - 1 of a wave's cosine and sine. */
+enum { SHIFT_SPAN = 2048 };
+static void mean_rotation(double freq, double *cosine, double *sine) {
+    double half = freq / 2, size = sin(half) != 0.0 ? sin(SHIFT_SPAN * half) / sin(half) : (double)SHIFT_SPAN;
+    *cosine = size * cos((SHIFT_SPAN - 1) * half) / SHIFT_SPAN;
+    *sine = size * sin((SHIFT_SPAN - 1) * half) / SHIFT_SPAN;
+}
+
+/* k_shift of a layer with key biases: minus the bias as rotated at the mean position. Such biases
+ * (Qwen2's reach 100 times the rest of a key) are much the same in all keys, and what all keys
+ * share changes no softmax but takes most of the range of 8-bit codes. */
+static void shift_keys(const ftki_decoder *d, const ftki_layer *y, const float *freq, float scale, float *shift) {
+    const ftki_config *c = &d->config;
+    int32_t pairs = c->head_dim / 2;
+    for (int32_t h = 0; h < c->n_kv_heads; h++)
+        for (int32_t p = 0; p < pairs; p++) {
+            int32_t first = h * c->head_dim + (c->rope_interleaved ? 2 * p : p);
+            int32_t second = first + (c->rope_interleaved ? 1 : pairs);
+            double a = (double)y->k_bias[first], b = (double)y->k_bias[second], cosine, sine;
+            mean_rotation((double)freq[p], &cosine, &sine);
+            shift[first] = (float)(-(double)scale * (a * cosine - b * sine));
+            shift[second] = (float)(-(double)scale * (a * sine + b * cosine));
+        }
+}
+
 static bool is_float(const ftki_matrix *m) { return m->kind >= FTKI_W_F16; }
 
 static void account(ftki_decoder *d) {
@@ -223,6 +249,8 @@ ftk_status ftki_decoder_open(ftki_decoder *out, const ftki_gguf *g, const ftki_k
 
     int32_t pairs = d.config.head_dim / 2;
     size_t freq_at = ftki_arena_plan(&d.arena, (size_t)pairs * 2, sizeof(float));
+    size_t kv_width = (size_t)d.config.n_kv_heads * (size_t)d.config.head_dim;
+    size_t shift_at = ftki_arena_plan(&d.arena, (size_t)d.config.n_layers * kv_width, sizeof(float));
     for (size_t i = 0; i < l.n_slots; i++) {
         slot *s = &l.slots[i];
         s->arena_at = s->matrix ? ftki_arena_plan(&d.arena, 1,
@@ -249,6 +277,15 @@ ftk_status ftki_decoder_open(ftki_decoder *out, const ftki_gguf *g, const ftki_k
         ftki_rope_frequencies(&d.config.rope_local, d.config.head_dim, NULL, freq + pairs);
     d.freq = freq;
     d.freq_local = freq + pairs;
+    float *shift = ftki_arena_at(&d.arena, shift_at);
+    for (int32_t i = 0; i < d.config.n_layers; i++) {
+        ftki_layer *y = &d.layers[i];
+        if (!y->k_bias) continue;
+        bool slides = ftki_layer_slides(&d.config, i);
+        y->k_shift = shift + (size_t)i * kv_width;
+        shift_keys(&d, y, slides ? d.freq_local : d.freq, slides ? d.rope_scale_local : d.rope_scale,
+                   shift + (size_t)i * kv_width);
+    }
     account(&d);
 done:
     ftki_team_close(team);
