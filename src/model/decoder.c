@@ -46,8 +46,8 @@ static size_t lay_work(attn_work *w, const ftki_decoder *d, ftki_kv_format forma
     size_t out_bytes = round_up((size_t)rows * (size_t)dim * sizeof(float));
     attn_work unused;
     if (!w) w = &unused;
-    if (!base) base = (unsigned char *)0;
-#define TAKE(field, type, size) ((field) = (type *)(void *)(base + at), at += (size))
+    uintptr_t from = (uintptr_t)base; /* no arithmetic on a null pointer */
+#define TAKE(field, type, size) ((field) = (type *)(from + at), at += (size))
     TAKE(w->prepared, void, round_up(ftki_attn_prepared_bytes(format, d->config.head_dim, rows)));
     TAKE(w->segment.out, float, out_bytes);
     TAKE(w->total.out, float, out_bytes);
