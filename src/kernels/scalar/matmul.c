@@ -13,33 +13,53 @@ static float bf16_to_f32(uint16_t h) {
     return v.f;
 }
 
-/* Code of input i (0..31) of output o (0..15) in the 32-input block at `data`. */
-static int32_t code_at(ftki_wkind kind, const uint8_t *data, int32_t i, int32_t o) {
-    if (kind == FTKI_W_U8) return data[(i / 4) * 64 + o * 4 + i % 4];
-    uint8_t byte = data[(i % 16 / 4) * 64 + o * 4 + i % 4];
-    return i < 16 ? byte & 15 : byte >> 4;
+enum { ROWS = 8 }; /* activation rows that share the unpacking of a block */
+
+/* Codes of a 32-input block of a panel less the zero, [input][output]. */
+static void unpack(const ftki_matrix *w, const uint8_t *data, int16_t codes[FTKI_BLOCK][FTKI_PANEL]) {
+    for (int32_t i = 0; i < FTKI_BLOCK; i++) {
+        const uint8_t *bytes = data + (w->kind == FTKI_W_U8 ? i / 4 : i % 16 / 4) * 64 + i % 4;
+        for (int32_t o = 0; o < FTKI_PANEL; o++) {
+            int32_t u = bytes[o * 4];
+            if (w->kind == FTKI_W_U4) u = i < 16 ? u & 15 : u >> 4;
+            codes[i][o] = (int16_t)(u - w->zero);
+        }
+    }
 }
 
-/* acc [16] of one activation row and one panel of quantised weights. */
-static void row_quantised(const ftki_matrix *w, const ftki_acts *x, int32_t panel, int32_t row,
-                          float *acc) {
-    size_t n_blocks = (size_t)w->cols / FTKI_BLOCK, bytes = w->kind == FTKI_W_U8 ? 512 : 256;
-    const uint8_t *data = w->data + (size_t)panel * n_blocks * bytes;
-    const ftki_act_block *a = x->blocks + (size_t)(row / FTKI_ACT_ROWS) * n_blocks;
-    int32_t r = row % FTKI_ACT_ROWS, per_block = FTKI_BLOCK / w->block;
-    size_t at = (size_t)panel * n_blocks * (size_t)per_block * FTKI_PANEL;
+/* acc [output] += the part of one row's product that inputs [begin, begin + n) of a block give. */
+static void add_part(const int16_t codes[FTKI_BLOCK][FTKI_PANEL], const int8_t *q, int32_t begin,
+                     int32_t n, const float *w_scale, float x_scale, float *acc) {
+    int32_t s[FTKI_PANEL] = {0};
+    for (int32_t i = begin; i < begin + n; i++)
+        for (int32_t o = 0; o < FTKI_PANEL; o++) s[o] += codes[i][o] * q[i];
+    for (int32_t o = 0; o < FTKI_PANEL; o++) acc[o] = fmaf((float)s[o], w_scale[o] * x_scale, acc[o]);
+}
 
-    for (size_t b = 0; b < n_blocks; b++, data += bytes, a++) {
-        for (int32_t part = 0; part < per_block; part++, at += FTKI_PANEL) {
-            for (int32_t o = 0; o < FTKI_PANEL; o++) {
-                int32_t s = 0;
-                for (int32_t i = part * w->block; i < (part + 1) * w->block; i++)
-                    s += (code_at(w->kind, data, i, o) - w->zero) * a->q[r][i];
-                float scale = ftki_f16_to_f32(w->scales[at + (size_t)o]);
-                acc[o] = fmaf((float)s, scale * a->scale[r], acc[o]);
-                if (w->mins)
-                    acc[o] = fmaf(ftki_f16_to_f32(w->mins[at + (size_t)o]), a->scaled_sum[r], acc[o]);
-            }
+static void load_f16(const uint16_t *src, float *dst) {
+    for (int32_t o = 0; o < FTKI_PANEL; o++) dst[o] = ftki_f16_to_f32(src[o]);
+}
+
+/* acc [n_rows][output] of rows from `row` on (at most ROWS) and one panel of quantised weights. */
+static void rows_quantised(const ftki_matrix *w, const ftki_acts *x, int32_t panel, int32_t row,
+                           int32_t n_rows, float acc[ROWS][FTKI_PANEL]) {
+    size_t n_blocks = (size_t)w->cols / FTKI_BLOCK, bytes = w->kind == FTKI_W_U8 ? 512 : 256;
+    int32_t parts = FTKI_BLOCK / w->block;
+    for (size_t b = 0; b < n_blocks; b++) {
+        size_t block = (size_t)panel * n_blocks + b, scales = block * (size_t)parts * FTKI_PANEL;
+        int16_t codes[FTKI_BLOCK][FTKI_PANEL];
+        float scale[2][FTKI_PANEL], min[FTKI_PANEL];
+        unpack(w, w->data + block * bytes, codes);
+        for (int32_t part = 0; part < parts; part++) load_f16(w->scales + scales + part * FTKI_PANEL, scale[part]);
+        if (w->mins) load_f16(w->mins + scales, min);
+        for (int32_t r = 0; r < n_rows; r++) {
+            int32_t lane = (row + r) % FTKI_ACT_ROWS;
+            const ftki_act_block *a = x->blocks + (size_t)((row + r) / FTKI_ACT_ROWS) * n_blocks + b;
+            for (int32_t part = 0; part < parts; part++)
+                add_part((const int16_t(*)[FTKI_PANEL])codes, a->q[lane], part * w->block, w->block,
+                         scale[part], a->scale[lane], acc[r]);
+            if (w->mins)
+                for (int32_t o = 0; o < FTKI_PANEL; o++) acc[r][o] = fmaf(min[o], a->scaled_sum[lane], acc[r][o]);
         }
     }
 }
@@ -65,13 +85,16 @@ void ftki_matmul_scalar(const ftki_matrix *w, const ftki_acts *x, int32_t panel_
     bool floats = w->kind != FTKI_W_U8 && w->kind != FTKI_W_U4;
     for (int32_t p = panel_begin; p < panel_end; p++) {
         int32_t first = p * FTKI_PANEL;
-        int32_t n = w->rows - first < FTKI_PANEL ? w->rows - first : FTKI_PANEL;
-        for (int32_t r = 0; r < x->rows; r++) {
-            float acc[FTKI_PANEL] = {0};
-            if (floats) row_floats(w, x, p, x->first + r, acc);
-            else row_quantised(w, x, p, x->first + r, acc);
-            float *out = y + (size_t)r * y_stride + first;
-            for (int32_t o = 0; o < n; o++) out[o] = add ? out[o] + acc[o] : acc[o];
+        int32_t outputs = w->rows - first < FTKI_PANEL ? w->rows - first : FTKI_PANEL;
+        for (int32_t r = 0; r < x->rows; r += ROWS) {
+            int32_t n_rows = x->rows - r < ROWS ? x->rows - r : ROWS;
+            float acc[ROWS][FTKI_PANEL] = {{0}};
+            if (!floats) rows_quantised(w, x, p, x->first + r, n_rows, acc);
+            for (int32_t i = 0; i < n_rows; i++) {
+                if (floats) row_floats(w, x, p, x->first + r + i, acc[i]);
+                float *out = y + (size_t)(r + i) * y_stride + first;
+                for (int32_t o = 0; o < outputs; o++) out[o] = add ? out[o] + acc[i][o] : acc[i][o];
+            }
         }
     }
 }
