@@ -275,27 +275,36 @@ static float packed_float(const ftki_matrix *m, size_t at) {
     return f;
 }
 
+/* Code of input i (0..31) of output o in the block at `data`. */
+static int32_t packed_code(ftki_wkind kind, const uint8_t *data, size_t i, size_t o) {
+    if (kind == FTKI_W_U8) return data[i / 4 * 64 + o * 4 + i % 4];
+    uint8_t byte = data[i % 16 / 4 * 64 + o * 4 + i % 4];
+    return i < 16 ? byte & 15 : byte >> 4;
+}
+
+static void quantised_row(const ftki_matrix *m, size_t panel, size_t o, float *dst) {
+    size_t n_blocks = (size_t)m->cols / FTKI_BLOCK, bytes = panel_bytes(m->kind, FTKI_BLOCK);
+    size_t parts = (size_t)(FTKI_BLOCK / m->block), n = (size_t)m->block;
+    for (size_t b = 0; b < n_blocks; b++) {
+        size_t block = panel * n_blocks + b;
+        for (size_t part = 0; part < parts; part++) {
+            size_t at = (block * parts + part) * FTKI_PANEL + o;
+            float scale = ftki_f16_to_f32(m->scales[at]), min = m->mins ? ftki_f16_to_f32(m->mins[at]) : 0.0f;
+            for (size_t i = part * n; i < (part + 1) * n; i++, dst++) {
+                *dst = scale * (float)(packed_code(m->kind, m->data + block * bytes, i, o) - m->zero);
+                if (m->mins) *dst += min;
+            }
+        }
+    }
+}
+
 void ftki_matrix_row(const ftki_matrix *m, int32_t row, float *dst) {
     size_t panel = (size_t)row / FTKI_PANEL, o = (size_t)row % FTKI_PANEL, cols = (size_t)m->cols;
-    if (is_float(m->kind)) {
-        for (size_t i = 0; i < cols; i++)
-            dst[i] = packed_float(m, (panel * cols + i) * FTKI_PANEL + o);
+    if (!is_float(m->kind)) {
+        quantised_row(m, panel, o, dst);
         return;
     }
-    const uint8_t *data = m->data + panel * panel_bytes(m->kind, m->cols);
-    for (size_t i = 0; i < cols; i++) {
-        size_t scale_at = ((panel * cols + i) / (size_t)m->block) * FTKI_PANEL + o;
-        int32_t u;
-        if (m->kind == FTKI_W_U8) {
-            u = data[i / 4 * 64 + o * 4 + i % 4];
-        } else {
-            size_t j = i % 32; /* place in the block */
-            uint8_t byte = data[i / 32 * 256 + j % 16 / 4 * 64 + o * 4 + j % 4];
-            u = j < 16 ? byte & 15 : byte >> 4;
-        }
-        dst[i] = ftki_f16_to_f32(m->scales[scale_at]) * (float)(u - m->zero);
-        if (m->mins) dst[i] += ftki_f16_to_f32(m->mins[scale_at]);
-    }
+    for (size_t i = 0; i < cols; i++) dst[i] = packed_float(m, (panel * cols + i) * FTKI_PANEL + o);
 }
 
 size_t ftki_matrix_bytes(const ftki_matrix *m) {
