@@ -226,6 +226,22 @@ def test_end_tokens(ours, llama):
         assert ours.decode([i], True) == b"</s>" and ours.decode([i], False) == b"</s>", i
 
 
+def test_a_small_vocabulary(stories):
+    """stories260k: 512 tokens, most text falls back to short pieces and bytes."""
+    llama_cpp = pytest.importorskip("llama_cpp")
+    model = llama_cpp.Llama(str(stories), vocab_only=True, verbose=False)
+    with text_peer.Tokenizer(stories) as ours:
+        assert ours.info()[0] == 512
+        for text in ["Once upon a time, there was a little girl named Lily.", *TEXTS, *random_texts(200, 6)]:
+            if "\u2581" in text:
+                continue
+            for flags in (0, BOS_EOS):
+                want = model.tokenize(text.encode(), add_bos=bool(flags), special=False)
+                assert ours.encode(text, flags) == want, (flags, text)
+            assert ours.decode(ours.encode(text), True) == text.encode()
+    model.close()
+
+
 # ------------------------------------------------------------- both ways
 
 def test_decode_undoes_encode(ours, lost):
