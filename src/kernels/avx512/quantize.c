@@ -13,9 +13,24 @@ static inline __m512 cleaned(__m512 x) {
     return _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-FLT_MAX)), _mm512_set1_ps(FLT_MAX));
 }
 
+/* Magnitudes order alike as floats and as the integers of their bits; infinities and NaN are at or
+ * above the bits of infinity. */
+static inline int32_t largest_bits(__m512 low, __m512 high) {
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    __m512i a = _mm512_and_si512(_mm512_castps_si512(low), magnitude);
+    __m512i b = _mm512_and_si512(_mm512_castps_si512(high), magnitude);
+    return _mm512_reduce_max_epi32(_mm512_max_epi32(a, b));
+}
+
 static inline void quantize_block(const float *src, ftki_act_block *out, int32_t row) {
-    __m512 low = cleaned(_mm512_loadu_ps(src)), high = cleaned(_mm512_loadu_ps(src + 16));
-    float max = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(low), _mm512_abs_ps(high)));
+    __m512 low = _mm512_loadu_ps(src), high = _mm512_loadu_ps(src + 16);
+    int32_t bits = largest_bits(low, high);
+    if (__builtin_expect(bits >= 0x7f800000, 0)) {
+        low = cleaned(low);
+        high = cleaned(high);
+        bits = largest_bits(low, high);
+    }
+    float max = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits)));
     float scale = max < smallest_max ? 0.0f : max / 127.0f;
     float inverse = max < smallest_max ? 0.0f : 1.0f / scale;
 
