@@ -108,6 +108,8 @@ static line_kind read_one(reader *r, text_buffer *line)
     int n = 0;
     errno = 0;
     if (r->editor) {
+        /* before the prompt appears: a key typed in between would meet the terminal's own editing */
+        el_set(r->editor, EL_PREP_TERM, 1);
         el_resize(r->editor);
         got = el_gets(r->editor, &n);
     } else {
@@ -205,7 +207,8 @@ static bool run_command(talk *t, char *line, const char *session_file)
     return false;
 }
 
-static void answer(talk *t, const char *data, size_t len)
+/* Whether Ctrl-C stopped the answer. */
+static bool answer(talk *t, const char *data, size_t len)
 {
     token_list prompt = {0};
     int status = text_check("the text", data, len);
@@ -215,6 +218,7 @@ static void answer(talk *t, const char *data, size_t len)
     if (t->turns > turns) talk_report(t);
     if (status == STATUS_INTERRUPTED) interrupt_clear();
     tokens_free(&prompt);
+    return status == STATUS_INTERRUPTED;
 }
 
 int chat(talk *t, const char *first, const char *session_file)
@@ -227,7 +231,7 @@ int chat(talk *t, const char *first, const char *session_file)
     if (r.editor)
         ui_note("%s · %s · context %zu · kernels %s · /help for commands", slash ? slash + 1 : t->o->word,
                 t->info.weight_type, ftk_session_context(t->session), t->info.isa);
-    if (first) answer(t, first, strlen(first));
+    if (first) interrupts = answer(t, first, strlen(first));
     for (bool leave = false; !leave;) {
         line_kind kind = read_turn(&r, &turn);
         if (kind == LINE_INTERRUPTED) {
@@ -249,7 +253,10 @@ int chat(talk *t, const char *first, const char *session_file)
         if (!turn.len || strspn(text, " \t\n") == turn.len) continue;
         reader_remember(&r, text);
         if (*text == '/') leave = run_command(t, turn.data, session_file);
-        else answer(t, text + (text[0] == ' ' && text[1] == '/'), turn.len - (text[0] == ' ' && text[1] == '/'));
+        else { /* the Ctrl-C that stopped an answer counts: the next one leaves */
+            size_t skip = text[0] == ' ' && text[1] == '/';
+            interrupts = answer(t, text + skip, turn.len - skip);
+        }
     }
     text_free(&turn);
     reader_close(&r);
