@@ -428,7 +428,7 @@ int cmd_bench(int argc, char **argv)
         {ARG_COUNTS, "threads", 't', &r.threads, 1, 256, "LIST", "default: online cores"},
         {ARG_TEXT, "kv", 0, &r.kv, 0, 0, "LIST", "of int8, f16, f32; default int8"},
         {ARG_COUNT, "chunk", 0, &r.chunk, 1, 4096, "N", "prompt tokens computed at once; default 256"},
-        {ARG_TEXT, "isa", 0, &r.isa, 0, 0, "LEVEL", "kernels: scalar, avx2, avx512, neon; default the best"},
+        {ARG_TEXT, "isa", 0, &r.isa, 0, 0, "LEVEL", "kernels: scalar, avx2, avx512, neon, i8mm; default the best"},
         {ARG_TEXT, "csv", 0, &r.csv, 0, 0, "FILE", "also write the figures as CSV; -: to standard output instead"},
         {ARG_TEXT, "json", 0, &r.json, 0, 0, "FILE", "also write figures and facts of the machine as JSON; -: to standard output instead"},
     };

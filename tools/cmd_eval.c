@@ -205,7 +205,7 @@ int cmd_eval(int argc, char **argv)
         {ARG_CHOICE, "kv", 0, &r.kv, 0, 0, "int8|f16|f32", "how keys and values are stored; default int8"},
         {ARG_COUNT, "threads", 't', &r.threads, 1, 256, "N", "default: online cores"},
         {ARG_COUNT, "chunk", 0, &r.chunk, 1, 4096, "N", "tokens computed at once; default 256"},
-        {ARG_TEXT, "isa", 0, &r.isa, 0, 0, "LEVEL", "kernels: scalar, avx2, avx512, neon; default the best"},
+        {ARG_TEXT, "isa", 0, &r.isa, 0, 0, "LEVEL", "kernels: scalar, avx2, avx512, neon, i8mm; default the best"},
         {ARG_TEXT, "dump-logits", 0, &r.dump, 0, 0, "FILE", "write the logits after each of the first N + M tokens instead: a line \"FTKLOGITS tokens vocabulary\", the ids as i32, the rows as f32"},
         {ARG_BOOL, "json", 0, &r.json, 0, 0, NULL, "print one JSON object"},
     };

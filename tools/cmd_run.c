@@ -173,7 +173,7 @@ int cmd_run(int argc, char **argv)
         {ARG_COUNT, "threads", 't', &o->threads, 1, 256, "N", "default: online cores"},
         {ARG_CHOICE, "kv", 0, &o->kv, 0, 0, "int8|f16|f32", "how keys and values are stored; default int8"},
         {ARG_COUNT, "chunk", 0, &o->chunk, 1, 4096, "N", "prompt tokens computed at once; default 256"},
-        {ARG_TEXT, "isa", 0, &o->isa, 0, 0, "LEVEL", "kernels: scalar, avx2, avx512, neon; default the best"},
+        {ARG_TEXT, "isa", 0, &o->isa, 0, 0, "LEVEL", "kernels: scalar, avx2, avx512, neon, i8mm; default the best"},
         {ARG_TEXT, "session", 0, &r.session, 0, 0, "FILE", "take over what FILE holds of the prompt, and save there afterwards: the next question about the same document starts at once"},
         {ARG_BOOL, "continue", 0, &r.go_on, 0, 0, NULL, "with --session: the prompt is the next turn of the saved conversation"},
         {ARG_GROUP, NULL, 0, NULL, 0, 0, NULL, "Output"},

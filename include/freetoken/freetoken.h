@@ -83,7 +83,7 @@ typedef struct ftk_model_opts {
     int32_t n_threads;        /* threads used to pack the weights; default: online cores */
     ftk_progress_fn progress; /* may be NULL */
     void *progress_ctx;
-    const char *isa;          /* "scalar", "avx2", "avx512", "neon"; NULL: best of the machine,
+    const char *isa;          /* "scalar", "avx2", "avx512", "neon", "i8mm"; NULL: best of the machine,
                                  or what the environment variable FREETOKEN_ISA says */
     bool vocab_only;          /* read metadata and tokenizer, no weights: such a model cannot
                                  open sessions */

@@ -164,7 +164,7 @@ typedef struct ftki_attn_state {
 /* ------------------------------------------------------------------- the table */
 
 typedef struct ftki_kernels {
-    const char *name; /* "scalar", "avx2", "avx512", "neon" */
+    const char *name; /* "scalar", "avx2", "avx512", "neon", "i8mm" */
 
     /* Fills rows [begin, end) of x->blocks from src [end][src_stride]. Different threads may
      * fill different rows at once. */
@@ -250,8 +250,8 @@ typedef struct ftki_kernels {
     uint64_t (*sum_words)(const uint64_t *words, size_t n);
 } ftki_kernels;
 
-/* The best table this machine can run and `mask` allows: "scalar" < "avx2" < "avx512", "neon".
- * name NULL: the environment variable FREETOKEN_ISA, or the best. A known level this machine
+/* The table called `name`: "scalar", "avx2", "avx512"; "neon", "i8mm" on ARM. NULL: the one the
+ * environment variable FREETOKEN_ISA names, or else the best this machine can run. A known level this machine
  * cannot run is FTK_UNSUPPORTED, an unknown one FTK_INVALID_ARGUMENT, both naming the choices. */
 ftk_status ftki_kernels_choose(const ftki_kernels **out, const char *name, ftk_error *e);
 /* Level i of those this machine can run, ascending from scalar; NULL past the end. */
