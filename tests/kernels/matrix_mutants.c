@@ -19,10 +19,13 @@ static float cleaned(float x, quantize_bug bug) {
     return fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
 }
 
+/* What careless code gets: the low byte, 0 past the range of integers. */
+static int8_t low_byte(float x) { return fabsf(x) < 2e9f ? (int8_t)(int)x : 0; }
+
 static int8_t rounded(float x, quantize_bug bug) {
-    if (bug == TRUNCATES) return (int8_t)x;
-    if (bug == TIES_UP) return (int8_t)floorf(x + 0.5f);
-    return (int8_t)rintf(x);
+    if (bug == TRUNCATES) return low_byte(x);
+    if (bug == TIES_UP) return low_byte(floorf(x + 0.5f));
+    return low_byte(rintf(x));
 }
 
 /* Quantising anew with one bug. */

@@ -135,7 +135,7 @@ static void bad_key_names(void **state) {
     refuse(&b, FTK_FORMAT, 24, "70000 bytes; at most 65535", "kkk...'");
 
     static const char *const names[] = {"a\x1b[31m", "a\nb\0c", "\xff\xfe\xff\xfe", "a\xc3(bb",
-                                        "a\xe2\x80\xae" "b", "a\x7f"};
+                                        ("a\xe2\x80\xae" "b"), "a\x7f"};
     static const int64_t where[] = {1, 1, 0, 1, 1, 1};
     for (size_t i = 0; i < 6; i++) {
         put_header(&b, 3, 0, 1);

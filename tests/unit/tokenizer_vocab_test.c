@@ -9,7 +9,7 @@ static const char *const merges[] = {"h e", "l l", "he ll", "hell o"};
 
 static tiny_gguf good_bpe(void) { return bpe_file("gpt-2", merges, COUNT(merges)); }
 static tiny_gguf good_spm(void) {
-    static const char *const pieces[] = {"\xE2\x96\x81", "a", "b", "ab", "\xE2\x96\x81" "ab"};
+    static const char *const pieces[] = {"\xE2\x96\x81", "a", "b", "ab", ("\xE2\x96\x81" "ab")};
     return spm_file(pieces, COUNT(pieces));
 }
 
