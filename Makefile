@@ -13,8 +13,8 @@ all: deps
 # Installs what is missing, builds, brings the default model and asks it about a long document.
 demo: all
 	$(BUILD)/freetoken pull $(MODEL)
-	$(BUILD)/freetoken run $(MODEL) --file examples/lighthouse.txt --temp 0 -n 96 \
-	  --prompt "According to the text, who was the first keeper of the lighthouse, and what did she do in the storm of 1911?"
+	$(BUILD)/freetoken run $(MODEL) --file examples/panama-canal.txt \
+	  --prompt "When was the Panama Canal opened, and which ship was the first to pass through it?"
 
 # Installs what is missing and passes all tests.
 test: deps-test
