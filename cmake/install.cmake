@@ -16,5 +16,7 @@ write_basic_package_version_file(freetoken-config-version.cmake COMPATIBILITY Sa
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/freetoken-config.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/freetoken-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/freetoken)
+# The prefix is found from where the file lies, so that the installed tree may be moved.
+file(RELATIVE_PATH pc_to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 configure_file(cmake/freetoken.pc.in freetoken.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/freetoken.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
