@@ -9,7 +9,7 @@
  *         p  = 1 + f (c1 + f (c2 + f (c3 + f (c4 + f c5))))      Horner, fma
  *         result: bits(p) + (bits(t) << 23)
  * Relative error 1.6e-7 for -126 <= d <= 127. At d <= -127 the result is exactly 0; between it is
- * some value below 2^-126. Above 127 only ftki_exp2_clamped may be used. */
+ * some value below 2^-126; at 128 it is infinity, above only ftki_exp2_clamped may be used. */
 #ifndef FTKI_KERNELS_EXP_H
 #define FTKI_KERNELS_EXP_H
 
@@ -65,7 +65,7 @@ static inline float ftki_exp2_code(float d) {
     return ftki_exp2_scaled(fmaf(p, f, 1.0f), t);
 }
 
-/* Any argument: 2^min(d, 127). */
-static inline float ftki_exp2_clamped(float d) { return ftki_exp2(d < 127.0f ? d : 127.0f); }
+/* Any argument; NaN gives infinity. */
+static inline float ftki_exp2_clamped(float d) { return ftki_exp2(d < 128.0f ? d : 128.0f); }
 
 #endif

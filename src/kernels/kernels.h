@@ -233,7 +233,7 @@ typedef struct ftki_kernels {
     void (*attn_finish)(const ftki_attn *a, const ftki_attn_state *state, float *y, size_t y_stride);
     /* By-product for reduction: adds to columns [n_entries] the softmax weights that the rows give
      * to each entry, from the rows' final max and sum (state after the last merge):
-     * columns[e] = fma(p, 1 / sum, columns[e]), rows ascending, p = exp2(min(s - max, 127)) with
+     * columns[e] = fma(p, 1 / sum, columns[e]), rows ascending, p = exp2(min(s - max, 128)) with
      * INT8: s = fma((float)(q . k) * k_scale, q_scale, b). */
     void (*attn_columns)(const ftki_attn *a, const void *prepared, const ftki_attn_state *state,
                          int32_t n_entries, float *columns);

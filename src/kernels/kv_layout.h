@@ -18,7 +18,7 @@ enum {
 /* A vector whose largest magnitude is below this counts as zeros, so that 127 / x is finite. */
 #define FTKI_KV_TINY 0x1p-100f
 /* v_log of an entry of zeros: low enough not to coarsen its page's weights, high enough for its
- * own weight not to vanish from the sum. */
+ * own weight not to vanish from the sum (as it does beside values of 2^97 and more). */
 #define FTKI_KV_ZERO_LOG -30.0f
 
 /* Pages and prepared queries never hold NaN or infinity: NaN counts as 0, infinities as the

@@ -13,38 +13,14 @@
 static const int32_t head_dims[] = {8, 48, 64, 80, 96, 128, 256};
 enum { N_HEAD_DIMS = sizeof head_dims / sizeof *head_dims };
 
-/* What the cases vary besides sizes. */
-typedef enum extra { CAUSAL, WINDOW, BIASED, HIDING, N_EXTRAS } extra;
-
-static void add_extra(attn_case *c, extra x, ftki_rng *rng) {
-    if (x == WINDOW) {
-        c->a.begin = c->begin;
-        for (int32_t t = 0; t < c->a.n_tokens; t++) {
-            int32_t begin = c->end[t] - 1 - (int32_t)(ftki_rng_u32(rng) % 90);
-            c->begin[t] = begin > 0 ? begin : 0;
-            if (ftki_rng_u32(rng) % 8 == 0) c->begin[t] = c->end[t]; /* sees nothing */
-        }
-    }
-    if (x == BIASED || x == HIDING) {
-        c->a.bias = (const float *const *)c->bias;
-        for (int32_t p = 0; p < c->n_pages; p++) {
-            if (ftki_rng_u32(rng) % 4 == 0) continue;
-            c->bias[p] = case_floats(FTKI_PAGE);
-            for (int32_t j = 0; j < FTKI_PAGE; j++) {
-                c->bias[p][j] = logf(1.0f + (float)(ftki_rng_u32(rng) % 9));
-                if (x == HIDING && ftki_rng_u32(rng) % 3) c->bias[p][j] = -INFINITY;
-            }
-        }
-    }
-}
-
 static void open_random(attn_case *c, ftki_kv_format format, int32_t head_dim, int32_t n_tokens,
-                        int32_t group, int32_t n_entries, extra x, uint64_t seed) {
+                        int32_t group, int32_t n_entries, case_extra x, uint64_t seed) {
     ftki_rng rng;
+    memset(c, 0, sizeof *c);
     ftki_rng_seed(&rng, seed);
     case_open(c, ftki_kernels_at(0), format, head_dim, n_tokens, group, n_entries,
               0.5f + ftki_rng_float(&rng), &rng);
-    add_extra(c, x, &rng);
+    case_add_extra(c, x, &rng);
 }
 
 static void assert_same(const float *got, const float *want, size_t n, const char *level, const attn_case *c,
@@ -86,13 +62,13 @@ static void levels_agree(void **state) {
             int32_t group = groups[seed % 6], n = entries[seed * 7 % 12];
             int32_t tokens = rows / group > 0 ? rows / group : 1;
             if (rows % group) group = 1, tokens = rows;
-            open_random(&c, f, head_dims[seed * 5 % N_HEAD_DIMS], tokens, group, n, (extra)(seed * 3 / 2 % N_EXTRAS), seed);
+            open_random(&c, f, head_dims[seed * 5 % N_HEAD_DIMS], tokens, group, n, (case_extra)(seed * 3 / 2 % CASE_N_EXTRAS), seed);
             compare_levels(&c);
             case_close(&c);
             seed++;
         }
     for (int32_t i = 0; i < N_HEAD_DIMS; i++)
-        for (extra x = CAUSAL; x < N_EXTRAS; x++) {
+        for (case_extra x = CASE_CAUSAL; x < CASE_N_EXTRAS; x++) {
             attn_case c;
             open_random(&c, FTKI_KV_INT8, head_dims[i], 13, 3, 333, x, 1000 + seed++);
             compare_levels(&c);
@@ -109,7 +85,7 @@ static void chunking_does_not_matter(void **state) {
     for (size_t level = 0; (k = ftki_kernels_at(level)) != NULL; level++)
         for (ftki_kv_format f = FTKI_KV_INT8; f <= FTKI_KV_F32; f++) {
             attn_case c;
-            open_random(&c, f, 64, 23, 3, 600, CAUSAL, 77 + level);
+            open_random(&c, f, 64, 23, 3, 600, CASE_CAUSAL, 77 + level);
             size_t n = (size_t)c.rows * 64, width = c.a.q_stride;
             float *whole = case_floats(n), *parts = case_floats(n);
             case_run(&c, k, FTKI_SEGMENT, whole);
@@ -154,7 +130,7 @@ static void close_to_double(void **state) {
     for (size_t level = 0; ftki_kernels_at(level); level++)
         for (ftki_kv_format f = FTKI_KV_INT8; f <= FTKI_KV_F32; f++)
             for (int32_t i = 0; i < N_HEAD_DIMS; i++)
-                for (extra x = CAUSAL; x < N_EXTRAS; x++) {
+                for (case_extra x = CASE_CAUSAL; x < CASE_N_EXTRAS; x++) {
                     attn_case c;
                     open_random(&c, f, head_dims[i], 5, 3, 300, x, 5000 + (uint64_t)i);
                     double page = relative_error(&c, ftki_kernels_at(level), false);

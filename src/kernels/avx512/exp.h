@@ -35,7 +35,7 @@ static inline __m512 exp2_code_avx512(__m512 d) {
 }
 
 static inline __m512 exp2_clamped_avx512(__m512 d) {
-    return exp2_avx512(_mm512_min_ps(d, _mm512_set1_ps(127.0f)));
+    return exp2_avx512(_mm512_min_ps(d, _mm512_set1_ps(128.0f)));
 }
 
 #endif
