@@ -40,6 +40,7 @@ def gelu_tanh(x):
 def round_int8(x, block):
     """x as INT8 with one scale for each `block` values of the last axis (the tail may be short)."""
     width = x.shape[-1]
+    block = min(block, width)
     padded = np.zeros((*x.shape[:-1], -(-width // block) * block), x.dtype)
     padded[..., :width] = x
     groups = padded.reshape(*x.shape[:-1], -1, block)
