@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/options.h"
 
 /* Keys, directory and 64 bytes of every tensor's start: enough to tell two models apart without
  * reading their weights. */
@@ -60,9 +61,9 @@ static ftk_status read_names(ftk_model *m, ftk_error *e) {
 }
 
 ftk_status ftk_model_open(ftk_model **out, const char *path, const ftk_model_opts *o, ftk_error *e) {
-    ftk_model_opts opts = {0};
+    ftk_model_opts opts;
     if (!out || !path) return ftki_fail(e, FTK_INVALID_ARGUMENT, "out and path must not be NULL");
-    if (o) opts = *o;
+    ftki_options_read(&opts, sizeof opts, o);
     if (opts.n_threads < 0) return ftki_fail(e, FTK_INVALID_ARGUMENT, "n_threads is %d", opts.n_threads);
     const ftki_kernels *kernels;
     FTKI_TRY(ftki_kernels_choose(&kernels, opts.isa, e));

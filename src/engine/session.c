@@ -3,6 +3,7 @@
  * snapshots are files of their own. */
 #include <string.h>
 
+#include "base/options.h"
 #include "engine/model.h"
 
 enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 256, MAX_CHUNK = 4096, MAX_THREADS = 256 };
@@ -10,8 +11,8 @@ enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 256, MAX_CHUNK = 4096, MAX_THREAD
 /* Options with every default filled in. */
 static ftk_status complete(ftk_session_opts *out, const ftk_model *m, const ftk_session_opts *o,
                            ftk_error *e) {
-    ftk_session_opts s = {0};
-    if (o) s = *o;
+    ftk_session_opts s;
+    ftki_options_read(&s, sizeof s, o);
     if (!m->has_weights)
         return ftki_fail(e, FTK_INVALID_ARGUMENT, "the model was opened with vocab_only: it has no weights");
     int32_t trained = m->decoder.config.train_context;
