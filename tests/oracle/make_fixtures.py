@@ -4,8 +4,8 @@
 Into OUT, for each MODEL.gguf:
   MODEL.text            the very bytes that were tokenized
   MODEL.logits.npy      F32 [n, n_vocab], after each of the first n tokens
-  MODEL.logits.bin      one line "freetoken-logits 1 <n> <n_vocab>", then ids [n] as INT32 and the
-                        logits [n, n_vocab] as F32, little-endian
+  MODEL.logits.bin      as `freetoken eval --dump-logits` writes them: a line "FTKLOGITS <n>
+                        <n_vocab>", the ids [n] as INT32, the rows as F32, little-endian
   MODEL.greedy.txt      the continuation: a line per token, "id margin", the margin being best
                         minus second logit
   MODEL.exact.npy       the twin's logits (with --exact)
@@ -35,7 +35,7 @@ def write(out, model, text, n_tokens, n_greedy, exact):
     pathlib.Path(f"{stem}.text").write_text(text, encoding="utf-8")
     np.save(f"{stem}.logits.npy", logits)
     with open(f"{stem}.logits.bin", "wb") as file:
-        file.write(f"freetoken-logits 1 {len(ids)} {logits.shape[1]}\n".encode())
+        file.write(f"FTKLOGITS {len(ids)} {logits.shape[1]}\n".encode())
         file.write(ids.astype("<i4").tobytes())
         file.write(logits.astype("<f4").tobytes())
     with open(f"{stem}.greedy.txt", "w", encoding="utf-8") as file:
