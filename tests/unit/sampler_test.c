@@ -194,6 +194,20 @@ static void top_p_keeps_the_nucleus(void **state) {
     free(logits);
 }
 
+/* A nucleus that reaches far below the largest logit: one token of 0.987, the others share the rest. */
+static void top_p_reaches_the_tail(void **state) {
+    (void)state;
+    double share[512];
+    float *logits = some_logits(NULL, 0);
+    logits[0] = -20.0f + logf((float)(n_vocab - 1) / 0.01317f); /* 1 to 0.01317 */
+    shares(&(ftk_sampler_opts){.temperature = 100.0f, .top_p = 0.9935f}, logits, share, 512);
+    int kept = 0;
+    for (int i = 0; i < n_vocab; i++) kept += share[i] > 0.0;
+    assert_in_range(kept, n_vocab * 45 / 100, n_vocab * 55 / 100);
+    assert_true(share[n_vocab / 2 - 30] > 0.0 && share[n_vocab - 1] == 0.0);
+    free(logits);
+}
+
 static void min_p_cuts_the_tail(void **state) {
     (void)state;
     float *logits = some_logits((float[]){logf(0.3f), logf(0.05f), logf(0.5f), logf(0.15f)}, 4);
@@ -354,7 +368,7 @@ static void cuts_agree_with_sorting(void **state) {
         ftk_sampler_opts o = {.temperature = 100.0f, .seed = (uint64_t)round,
                               .top_k = round % 3 ? (int32_t)(ftki_rng_u32(&rng) % 30) : 0,
                               .top_p = round % 2 ? 0.02f + 0.9f * ftki_rng_float(&rng) : 0.0f,
-                              .min_p = round % 5 == 0 ? 0.2f * ftki_rng_float(&rng) : 0.0f};
+                              .min_p = round % 5 == 0 ? 0.9f * ftki_rng_float(&rng) : 0.0f};
         size_t k = o.top_k ? (size_t)o.top_k : (size_t)n_vocab, kept = 0;
         double total = 0.0, held = 0.0;
         for (size_t i = 0; i < k; i++) total += exp((double)(sorted[i].logit - sorted[0].logit));
@@ -394,6 +408,7 @@ int main(void) {
         cmocka_unit_test(fields_are_checked),      cmocka_unit_test(old_options_are_read),
         cmocka_unit_test(greedy_takes_the_largest),cmocka_unit_test(draws_follow_softmax),
         cmocka_unit_test(top_k_keeps_k),           cmocka_unit_test(top_p_keeps_the_nucleus),
+        cmocka_unit_test(top_p_reaches_the_tail),
         cmocka_unit_test(min_p_cuts_the_tail),     cmocka_unit_test(penalties_look_at_the_window),
         cmocka_unit_test(bias_moves_and_bans),     cmocka_unit_test(strange_logits_are_survived),
         cmocka_unit_test(seed_decides),            cmocka_unit_test(cuts_agree_with_sorting),
