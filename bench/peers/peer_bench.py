@@ -82,6 +82,7 @@ class Engines:
         for case in json.loads(out)["cases"]:
             if case["kind"] == "decode" or length:
                 result[case["kind"]] = case["median_tok_s"]
+                result[case["kind"] + "_share"] = case.get("share_of_int8_peak") or case.get("share_of_bandwidth")
             result["peak_rss"] = max(result.get("peak_rss", 0), case["peak_rss_bytes"])
         return result, others
 
@@ -144,6 +145,9 @@ def summarise(rows):
                 for side, values in (("peer", [peer[r] for r in both]), ("ours", [ours[r] for r in both]),
                                      ("ratio", ratios)):
                     entry[side] = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+                shares = [r[what + "_share"] for r in rows if r["model"] == name and r["length"] == length
+                          and r.get(what + "_share")]
+                entry["share"] = statistics.median(shares) if shares else None
                 summary.append(entry)
     return summary
 
@@ -158,18 +162,21 @@ def markdown(card, summary, quality, rows, args):
              f"{args.rounds} rounds; medians with least and most; {args.threads} threads. llama.cpp: flash attention, "
              "F16 cache, micro-batch 512. FreeToken: INT8 cache. Warm-up not counted. "
              f"{disturbed} of {len(rows)} measurements had other load above {args.quiet:.0%}.", ""]
-    titles = {"prefill": ("Prefill, tok/s", 0, 1), "decode": ("Decode, tok/s", 1, 1),
+    titles = {"prefill": ("Prefill, tok/s (share: of the INT8 peak measured beside it)", 0, 1),
+              "decode": ("Decode, tok/s (share: of the read bandwidth measured beside it)", 1, 1),
               "peak_rss": ("Peak resident memory of the process, MiB (llama.cpp's with its Python, "
                            f"{card['python_rss'] / 2**20:.0f} MiB)", 0, 2**20)}
     for what, (title, digits, unit) in titles.items():
         part = [e for e in summary if e["what"] == what]
         if not part:
             continue
-        lines += [f"## {title}", "", "| model | length | llama.cpp | FreeToken | ratio |", "|---|---|---|---|---|"]
+        lines += [f"## {title}", "", "| model | length | llama.cpp | FreeToken | ratio | share |",
+                  "|---|---|---|---|---|---|"]
         for e in part:
+            share = f"{e['share']:.0%}" if e["share"] else ""
             scaled = {side: {k: v / unit for k, v in e[side].items()} for side in ("peer", "ours")}
             lines.append(f"| {e['model']} | {e['length']} | {spread(scaled['peer'], digits)} | "
-                         f"{spread(scaled['ours'], digits)} | {spread(e['ratio'], 2)} |")
+                         f"{spread(scaled['ours'], digits)} | {spread(e['ratio'], 2)} | {share} |")
         lines.append("")
     if quality:
         lines += [f"## Perplexity of {args.score} tokens after {args.context}, {args.docs} documents", "",
