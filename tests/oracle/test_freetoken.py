@@ -19,9 +19,9 @@ def levels():
     return ["scalar", None]
 
 
-def some_ids(path):
+def some_ids(path, n=N):
     n_vocab = len(Twin(path).key("tokenizer.ggml.tokens"))
-    return np.random.default_rng(7).integers(3, n_vocab, N).astype(np.int32)
+    return np.random.default_rng(7).integers(3, n_vocab, n).astype(np.int32)
 
 
 def run(path, ids, kv="f32", isa=None, chunk=40):
@@ -92,14 +92,17 @@ def test_cache_types_stay_near_the_twin(tiny, family, kv, bound):
     assert 0 < kl < bound
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3"])
-def test_decoding_continues_prefill(tiny, family):
+@pytest.mark.parametrize("isa", levels())
+@pytest.mark.parametrize("family", ["llama", "qwen2-yarn", "gemma3"])
+def test_decoding_continues_prefill(tiny, family, isa):
+    """Long enough for several segments of pages; decode begins just before a segment's border."""
     path = tiny(family)
-    ids = some_ids(path)
+    ids = some_ids(path, 1060)
+    begin = 1016
     expected, _ = Twin(path).forward(ids)
-    with ftk.Model(path) as model, model.session(context=256, kv="f32") as session:
-        got = [session.prefill(ids[:70])] + [session.decode(token) for token in ids[70:]]
-    assert divergence(expected[69:], np.array(got)).max() < 1e-8
+    with ftk.Model(path, isa=isa) as model, model.session(context=1100, kv="f32") as session:
+        got = [session.prefill(ids[:begin])] + [session.decode(token) for token in ids[begin:]]
+    assert divergence(expected[begin - 1:], np.array(got)).max() < 1e-8
 
 
 def test_stories_equal_the_twin(stories):
