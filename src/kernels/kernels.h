@@ -152,8 +152,9 @@ typedef struct ftki_attn {
  *   floats: q * unit */
 size_t ftki_attn_prepared_bytes(ftki_kv_format format, int32_t head_dim, int32_t rows);
 
-/* Running softmax state of rows: out [rows][dim], unnormalised; max [rows], of the scores in units
- * of log 2, INT8: of scores + v_log; sum [rows].
+/* Running softmax state of rows: out [rows][dim], unnormalised; max [rows], the reference that
+ * weights are relative to: the largest score in units of log 2 (INT8: of score + v_log) or up to 8
+ * less; sum [rows].
  * Nothing seen yet: max = -INFINITY, sum = 0, out = 0. */
 typedef struct ftki_attn_state {
     float *out;
@@ -208,8 +209,9 @@ typedef struct ftki_kernels {
     /* Attends to pages [page_begin, page_end), at most FTKI_SEGMENT, starting from "nothing seen
      * yet"; overwrites state [rows]. Rows that see nothing there stay at nothing.
      * Pages in ascending order. For each row that sees an entry of the page; j over its 32
-     * entries; b_j = bias_j * log2(e), 0 without; exp2 and exp2_code are exp.h's; `new` is the
-     * larger of max and the page's top; out and sum are multiplied by exp2(max - new) first.
+     * entries; b_j = bias_j * log2(e), 0 without; exp2 and exp2_code are exp.h's; `new` is
+     * the page's top where that exceeds max + 8, else max as it was; out and sum are multiplied by
+     * exp2(max - new) first.
      *   INT8:   t_j = fma((float)(q . k_j, exact) * k_scale_j, q_scale, v_log_j + b_j)
      *           top = max t_j over seen entries, e_j = exp2_code(t_j - top), 0 unseen
      *           x_j = fma(e_(j+16), exp2(-v_log_(j+16)), e_j * exp2(-v_log_j)) for j < 16,

@@ -62,7 +62,11 @@ static inline const uint8_t *ftki_prepared_codes(const void *prepared, int32_t r
     return (const uint8_t *)prepared + (size_t)ftki_attn_rows16(rows) * 4;
 }
 
-/* exp2(from - to), from <= to, for a running softmax's state; 0 from nothing (-INFINITY). */
+/* A row's reference moves only when a page exceeds it by more than this: rescaling the output costs
+ * as much as an eighth of a page, and without slack some row of 16 needs it on almost every page. */
+#define FTKI_ATTN_SLACK 8.0f
+
+/* exp2(from - to), from <= to + FTKI_ATTN_SLACK, for a running softmax's state; 0 from nothing (-INFINITY). */
 static inline float ftki_attn_rescale(float from, float to) {
     return from == -INFINITY ? 0.0f : ftki_exp2(from - to);
 }

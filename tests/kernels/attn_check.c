@@ -140,7 +140,7 @@ static void check_row(ht *t, const attn_case *c, int32_t r, int32_t begin, int32
     double largest = -INFINITY;
     for (int32_t e = 32 * begin; e < 32 * end && e < c->n_entries; e++)
         largest = fmax(largest, s[e] + (int8 ? (double)ftki_page_v_log(c->pages[e / 32])[e % 32] : 0));
-    ht_near(t, max, largest, 1e-4 + fabs(largest) * 1e-6, where);
+    ht_near(t, max, largest - 4, 4 + 1e-4 + fabs(largest) * 1e-6, where); /* up to 8 below */
     ht_near(t, (double)c->state.sum[r], sum, sum * relative + 1e-37, where);
     for (int32_t d = 0; d < c->a.head_dim; d++)
         ht_near(t, (double)c->state.out[r * c->dim + d], out[d], bound[d] + 1e-35, where);

@@ -70,7 +70,7 @@ ALWAYS_INLINE void weigh_row(rows_of *w, int32_t r, __m256 *s, uint32_t seen, fl
         highest = _mm256_max_ps(highest, s[i]);
     }
     float top = max8_avx2(highest);
-    if (top > w->max[r]) grow(w, r, top);
+    if (top > w->max[r] + FTKI_ATTN_SLACK) grow(w, r, top);
     UNROLL for (int32_t i = 0; i < 4; i++) {
         weight[i] = exp2_avx2(_mm256_sub_ps(s[i], _mm256_set1_ps(w->max[r])));
         _mm256_store_ps(p + 8 * i, weight[i]);

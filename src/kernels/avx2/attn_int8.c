@@ -98,7 +98,7 @@ ALWAYS_INLINE float weigh_row(rows_of *w, int32_t r, const __m256 *scores, const
         highest = _mm256_max_ps(highest, t[i]);
     }
     float top = max8_avx2(highest);
-    if (top > w->max[r]) grow(w, r, top);
+    if (top > w->max[r] + FTKI_ATTN_SLACK) grow(w, r, top);
     float f = ftki_attn_rescale(top, w->max[r]);
     UNROLL for (int32_t i = 0; i < 4; i++) {
         e[i] = exp2_code_avx2(_mm256_sub_ps(t[i], _mm256_set1_ps(top)));

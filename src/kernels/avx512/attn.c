@@ -6,7 +6,7 @@
 #include "kernels/avx512/exp.h"
 #include "kernels/avx512/quantise.h"
 
-enum { FEW = 11 }; /* rows up to which keys in the lanes are faster than rows in the lanes */
+enum { FEW = 10 }; /* rows up to which keys in the lanes are faster than rows in the lanes */
 
 static void look_aside(const ftki_attn *a, int32_t page_begin, int32_t page_end, attn_sides *sides) {
     for (int32_t page = page_begin; page < page_end; page++) {

@@ -38,39 +38,26 @@ ALWAYS_INLINE __m512i dot(__m512i sum, __m512i codes, const int8_t *signed4) {
     return sum;
 }
 
-/* What scores become once all dims are in. */
-typedef struct finishing {
-    const float *k_scale, *log; /* [16] of the half page */
-    __m512 q_scale;
-    const __mmask16 *seen;      /* [16] rows that see each key; NULL: all see all */
-} finishing;
-
-/* Products of n_groups groups of 4 dims with 16 keys; k is the half page's part for these dims.
- * Starts from k_start, or goes on from `scores` when NULL; stores integers, or t when `f`, then
- * returning the larger of `top` and each row's largest t. */
-ALWAYS_INLINE __m512 score_groups(const uint8_t *q, const int8_t *k, const int32_t *k_start,
-                                  const int32_t n_groups, float (*scores)[LANES], const finishing *f,
-                                  __m512 top) {
-    __m512i queries[16];
-    UNROLL for (int32_t g = 0; g < n_groups; g++) queries[g] = _mm512_load_si512(q + g * 64);
-    for (int32_t j = 0; j < 16; j += 8) {
-        __m512i acc[8];
-        UNROLL for (int32_t i = 0; i < 8; i++)
-            acc[i] = k_start ? _mm512_set1_epi32(k_start[j + i]) : _mm512_load_si512(scores[j + i]);
-        UNROLL for (int32_t g = 0; g < n_groups; g++)
-            UNROLL for (int32_t i = 0; i < 8; i++)
-                acc[i] = dot(acc[i], queries[g], k + g * 64 + (j + i) * 4);
-        UNROLL for (int32_t i = 0; i < 8; i++) {
-            if (!f) {
-                _mm512_store_si512(scores[j + i], acc[i]);
-                continue;
-            }
-            __m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[i]), _mm512_set1_ps(f->k_scale[j + i]));
-            t = _mm512_fmadd_ps(t, f->q_scale, _mm512_set1_ps(f->log[j + i]));
-            if (f->seen) t = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), f->seen[j + i], t);
-            _mm512_store_ps(scores[j + i], t);
-            top = _mm512_max_ps(top, t);
+/* t of keys j .. j + 7 of a page; returns the larger of `top` and each row's largest of them. */
+ALWAYS_INLINE __m512 score_keys(block *b, const unsigned char *page, int32_t j, const float *log,
+                                const __mmask16 *seen, __m512 top) {
+    const int32_t groups = b->dim / 4;
+    const int8_t *k = (const int8_t *)page + FTKI_PAGE_INT8_CODES + j / 16 * groups * 64 + j % 16 * 4;
+    const int32_t *start = ftki_page_k_start(page) + j;
+    const float *k_scale = ftki_page_k_scale(page) + j;
+    __m512i acc[8];
+    UNROLL for (int32_t i = 0; i < 8; i++) acc[i] = _mm512_set1_epi32(start[i]);
+    for (int32_t g = 0; g < groups; g += 4)
+        UNROLL for (int32_t h = 0; h < 4; h++) {
+            __m512i q = _mm512_load_si512(b->q + (g + h) * 64);
+            UNROLL for (int32_t i = 0; i < 8; i++) acc[i] = dot(acc[i], q, k + (g + h) * 64 + i * 4);
         }
+    UNROLL for (int32_t i = 0; i < 8; i++) {
+        __m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[i]), _mm512_set1_ps(k_scale[i]));
+        t = _mm512_fmadd_ps(t, b->q_scale, _mm512_set1_ps(log[j + i]));
+        if (seen) t = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), seen[j + i], t);
+        _mm512_store_ps(b->t[j + i], t);
+        top = _mm512_max_ps(top, t);
     }
     return top;
 }
@@ -78,26 +65,8 @@ ALWAYS_INLINE __m512 score_groups(const uint8_t *q, const int8_t *k, const int32
 /* t of a whole page; returns each row's largest. */
 ALWAYS_INLINE __m512 score_page(block *b, const unsigned char *page, const float *log,
                                 const __mmask16 *seen) {
-    const int32_t groups = b->dim / 4;
     __m512 top = _mm512_set1_ps(-INFINITY);
-    UNROLL for (int32_t half = 0; half < 2; half++) {
-        const int8_t *k = (const int8_t *)page + FTKI_PAGE_INT8_CODES + half * groups * 64;
-        const int32_t *start = ftki_page_k_start(page) + 16 * half;
-        float(*t)[LANES] = b->t + 16 * half;
-        finishing f = {ftki_page_k_scale(page) + 16 * half, log + 16 * half, b->q_scale,
-                       seen ? seen + 16 * half : NULL};
-        int32_t g = 0;
-        for (; g + 16 < groups; g += 16, start = NULL)
-            (void)score_groups(b->q + g * 64, k + g * 64, start, 16, t, NULL, top);
-        if (groups - g == 16) {
-            top = start ? score_groups(b->q, k, start, 16, t, &f, top)
-                        : score_groups(b->q + g * 64, k + g * 64, NULL, 16, t, &f, top);
-            continue;
-        }
-        for (; g + 4 < groups; g += 4, start = NULL)
-            (void)score_groups(b->q + g * 64, k + g * 64, start, 4, t, NULL, top);
-        top = score_groups(b->q + g * 64, k + g * 64, start, 4, t, &f, top);
-    }
+    for (int32_t j = 0; j < FTKI_PAGE; j += 8) top = score_keys(b, page, j, log, seen, top);
     return top;
 }
 
@@ -162,8 +131,9 @@ ALWAYS_INLINE void add_values(block *b, const int8_t *v, const __m512i *codes, _
 
 ALWAYS_INLINE void attend(block *b, const unsigned char *page, const float *log, const float *inverse,
                           const __mmask16 *seen) {
-    __m512 top = score_page(b, page, log, seen), grown = _mm512_max_ps(top, b->max);
-    if (_mm512_cmp_ps_mask(grown, b->max, _CMP_GT_OQ)) grow(b, grown);
+    __m512 top = score_page(b, page, log, seen), limit = _mm512_add_ps(b->max, _mm512_set1_ps(FTKI_ATTN_SLACK));
+    __mmask16 beyond = _mm512_cmp_ps_mask(top, limit, _CMP_GT_OQ);
+    if (beyond) grow(b, _mm512_mask_mov_ps(b->max, beyond, top));
     __m512 f = exp2_avx512(_mm512_sub_ps(top, b->max));
     __m512i codes[8];
     b->sum = _mm512_fmadd_ps(weigh_page(b, top, inverse, codes), f, b->sum);

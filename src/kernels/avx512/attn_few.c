@@ -76,7 +76,7 @@ ALWAYS_INLINE float weigh_row(few *w, int32_t r, const __m512i *scores, const un
     __m512 t0 = score_to_t(scores[0], k_scale, w->q_scale[r], log, (__mmask16)seen);
     __m512 t1 = score_to_t(scores[1], k_scale + 16, w->q_scale[r], log + 16, (__mmask16)(seen >> 16));
     float top = max16_avx512(_mm512_max_ps(t0, t1));
-    if (top > w->max[r]) grow(w, r, top);
+    if (top > w->max[r] + FTKI_ATTN_SLACK) grow(w, r, top);
     float f = ftki_attn_rescale(top, w->max[r]);
     __m512 e0 = exp2_code_avx512(_mm512_sub_ps(t0, _mm512_set1_ps(top)));
     __m512 e1 = exp2_code_avx512(_mm512_sub_ps(t1, _mm512_set1_ps(top)));

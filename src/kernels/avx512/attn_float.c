@@ -63,7 +63,7 @@ ALWAYS_INLINE void weigh_row(rows_of *w, int32_t r, const __m512 *s, uint32_t se
     __m512 s0 = _mm512_mask_mov_ps(nothing, (__mmask16)seen, s[0]);
     __m512 s1 = _mm512_mask_mov_ps(nothing, (__mmask16)(seen >> 16), s[1]);
     float top = max16_avx512(_mm512_max_ps(s0, s1));
-    if (top > w->max[r]) grow(w, r, top);
+    if (top > w->max[r] + FTKI_ATTN_SLACK) grow(w, r, top);
     __m512 max = _mm512_set1_ps(w->max[r]);
     __m512 p0 = exp2_avx512(_mm512_sub_ps(s0, max)), p1 = exp2_avx512(_mm512_sub_ps(s1, max));
     w->sum[r] += sum16_avx512(_mm512_add_ps(p0, p1));

@@ -65,7 +65,7 @@ ALWAYS_INLINE void weigh_row(rows_of *w, int32_t r, float32x4_t *s, uint32_t see
     float32x4_t weight[8];
     for (int32_t i = 0; i < 8; i++) s[i] = attn_hide(s[i], seen >> (4 * i));
     float top = attn_top(s);
-    if (top > w->max[r]) grow(w, r, top);
+    if (top > w->max[r] + FTKI_ATTN_SLACK) grow(w, r, top);
     for (int32_t i = 0; i < 8; i++) {
         weight[i] = exp2_neon(vsubq_f32(s[i], vdupq_n_f32(w->max[r])));
         vst1q_f32(p + 4 * i, weight[i]);

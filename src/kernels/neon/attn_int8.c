@@ -86,7 +86,7 @@ ALWAYS_INLINE float weigh_row(rows_of *w, int32_t r, const float32x4_t *scores, 
         t[i] = attn_hide(t[i], seen >> (4 * i));
     }
     float top = attn_top(t);
-    if (top > w->max[r]) grow(w, r, top);
+    if (top > w->max[r] + FTKI_ATTN_SLACK) grow(w, r, top);
     float f = ftki_attn_rescale(top, w->max[r]);
     for (int32_t i = 0; i < 8; i++) e[i] = exp2_code_neon(vsubq_f32(t[i], vdupq_n_f32(top)));
     for (int32_t i = 0; i < 8; i += 4) {

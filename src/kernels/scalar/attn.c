@@ -123,9 +123,9 @@ static float tree_sum(float *x, int32_t n) {
     return x[0];
 }
 
-/* Makes room for a page whose largest (seen) element of t is `top`; returns the new max. */
+/* Makes room for a page whose largest (seen) element of t is `top`; returns the new reference. */
 static float grow(float top, int32_t dim, float *out, float *max, float *sum) {
-    if (!(top > *max)) return *max;
+    if (!(top > *max + FTKI_ATTN_SLACK)) return *max;
     float factor = ftki_attn_rescale(*max, top);
     for (int32_t d = 0; d < dim; d++) out[d] *= factor;
     *sum *= factor;
