@@ -2,7 +2,7 @@
 """FreeToken's shared library through ctypes: just what the oracle tests call.
 
 Owns: the mirror of a few declarations of include/freetoken/freetoken.h.
-The library is the file named by FREETOKEN_LIB, or libfreetoken.so in the first of build*/.
+The library is libfreetoken.so of the folder FTK_BUILD, by default `build` beside the source.
 """
 import ctypes as c
 import os
@@ -39,11 +39,9 @@ class SessionOpts(c.Structure):
 
 
 def find_library():
-    named = os.environ.get("FREETOKEN_LIB")
-    if named:
-        return named
-    found = sorted(ROOT.glob("build*/libfreetoken.so"))
-    return str(found[0]) if found else None
+    """Path of the library, None when it is not built."""
+    path = pathlib.Path(os.environ.get("FTK_BUILD", ROOT / "build")) / "libfreetoken.so"
+    return path if path.exists() else None
 
 
 _library = None
@@ -54,8 +52,8 @@ def library():
     if _library is None:
         path = find_library()
         if path is None:
-            raise FileNotFoundError("libfreetoken.so: build it, or name it in FREETOKEN_LIB")
-        _library = c.CDLL(path)
+            raise FileNotFoundError("libfreetoken.so is not built; FTK_BUILD names a build folder")
+        _library = c.CDLL(str(path))
         _library.ftk_logits.restype = c.POINTER(c.c_float)
         _library.ftk_token_is_end.restype = c.c_bool
     return _library
