@@ -252,6 +252,141 @@ typedef void (*ftk_tap_fn)(void *ctx, int32_t layer, const float *activations, s
                            size_t hidden);
 FTK_API void ftk_session_tap(ftk_session *s, ftk_tap_fn fn, void *ctx);
 
+/* --------------------------------------------------------- token reduction */
+
+/* What a session may leave out. Everything zero is dense and exact. Reduction happens in ftk_prefill,
+ * per SEGMENT: the tokens one call adds are reduced together and what was held before stays as it
+ * is, so a second question, a continued chat and a rewind to a segment's start stay correct. The
+ * tokens of one segment go through the model layer by layer, so each layer's cache is compressed
+ * as soon as that layer is done and never stands in memory whole.
+ *
+ * Merged tokens are not computed in later layers, evicted entries are not stored, pages not
+ * selected are not read. */
+
+typedef enum ftk_reduce_how {
+    FTK_REDUCE_MERGE = 0, /* similar tokens become one, weighted */
+    FTK_REDUCE_DROP = 1,  /* the least attended leave */
+    FTK_REDUCE_SHARE = 2  /* shared updates: all tokens keep residual, key and value; only
+                             representatives compute attention and feed-forward, the tokens they
+                             stand for get the same update times share_scale */
+} ftk_reduce_how;
+
+typedef enum ftk_similarity { FTK_SIMILARITY_COSINE = 0, FTK_SIMILARITY_EUCLIDEAN = 1 } ftk_similarity;
+typedef enum ftk_similar_what { FTK_SIMILAR_HIDDEN = 0, FTK_SIMILAR_KEYS = 1 } ftk_similar_what; /* keys: before rotation */
+typedef enum ftk_pairing { FTK_PAIRING_ADJACENT = 0, FTK_PAIRING_BLOCK = 1 } ftk_pairing; /* BLOCK: any two of a block */
+typedef enum ftk_merge_weight {
+    FTK_WEIGHT_SIZE = 0,     /* by the number of tokens each stands for */
+    FTK_WEIGHT_MEAN = 1,     /* plain mean of the two */
+    FTK_WEIGHT_ATTENTION = 2 /* by attention received */
+} ftk_merge_weight;
+typedef enum ftk_position_rule {
+    FTK_POSITION_EARLIEST = 0,  /* of the members */
+    FTK_POSITION_MEAN = 1,      /* rounded down */
+    FTK_POSITION_CONTIGUOUS = 2 /* survivors are counted through from the segment's start */
+} ftk_position_rule;
+
+/* How KV entries are scored for eviction; the first is ours, the others are the field's, under their
+ * own names. All keep the protected. */
+typedef enum ftk_scorer {
+    FTK_SCORER_VALUE = 0,     /* attention received from the last `observe` queries x value norm */
+    FTK_SCORER_SNAPKV = 1,    /* the same without norms, pooled over neighbours (SnapKV) */
+    FTK_SCORER_H2O = 2,       /* attention accumulated over all queries of the segment (H2O) */
+    FTK_SCORER_RECENT = 3,    /* sinks and the most recent (StreamingLLM) */
+    FTK_SCORER_KEY_NORM = 4,  /* small key norms stay (L2 norm-based compression) */
+    FTK_SCORER_RANDOM = 5,
+    FTK_SCORER_MEAN = 6       /* all queries, each column divided by the number of queries that saw it, x value norm */
+} ftk_scorer;
+
+typedef enum ftk_budget_shape {
+    FTK_BUDGET_UNIFORM = 0,  /* every layer and head the same share */
+    FTK_BUDGET_PYRAMID = 1,  /* falls linearly from the first to the last layer, 1.5x to 0.5x (PyramidKV) */
+    FTK_BUDGET_ADAPTIVE = 2, /* a layer's budget goes to its heads by their scores (AdaKV) */
+    FTK_BUDGET_WEIGHTS = 3   /* shares in `budgets` */
+} ftk_budget_shape;
+
+typedef struct ftk_range {
+    int32_t begin, end; /* tokens [begin, end) of the session */
+} ftk_range;
+
+typedef struct ftk_reduction {
+    size_t size;
+    /* In prefill: hidden states. */
+    float keep;              /* share of the segment's tokens left after the last event, in (0, 1]; 0: 1 */
+    int32_t keep_tokens;     /* or their number; 0: by `keep` */
+    ftk_reduce_how how;
+    int32_t first_layer;     /* events come after this layer at the earliest; 0: a third of the layers */
+    int32_t interval;        /* layers between events; 0: 4 */
+    const int32_t *layers;   /* or an explicit ascending list [n_layers_listed], copied */
+    size_t n_layers_listed;
+    ftk_similarity similarity;
+    ftk_similar_what similar_what;
+    ftk_pairing pairing;
+    int32_t block;           /* tokens among which BLOCK pairs; 2..64; 0: 32 */
+    ftk_merge_weight weight;
+    ftk_position_rule position;
+    bool no_size_bias;       /* do not add log(size) to the scores of merged entries */
+    bool ignore_importance;  /* pair by similarity alone, whatever attention a token receives */
+    float share_scale;       /* of FTK_REDUCE_SHARE; 0: 1 */
+    int32_t min_length;      /* segments shorter than this are dense; 0: 256 */
+    int32_t full_length;     /* the share removed grows from 0 at min_length to all of it here; 0: at once */
+    /* Letting go: after this layer only `let_go_keep` of the segment's tokens, the most attended, go on. */
+    int32_t let_go_layer;    /* 0: never */
+    float let_go_keep;       /* in (0, 1]; 0: 0.1 */
+    /* The KV cache, once per segment. */
+    float kv_keep;           /* average share of entries kept, in (0, 1]; 0: 1 */
+    uint64_t kv_bytes;       /* or a budget for the segment's pages; 0: by kv_keep */
+    ftk_scorer scorer;
+    ftk_budget_shape budget;
+    const float *budgets;    /* [n_layers][n_kv_heads] shares in [0, 1], copied; scaled in proportion, none above 1,
+                                to meet kv_keep or kv_bytes when one is given */
+    bool kv_merge;           /* evicted entries are merged into neighbours instead: similar and little attended first */
+    bool kv_shared;          /* one choice for all KV heads of a layer */
+    int32_t pool;            /* neighbours (odd) whose scores are pooled by maximum; 0: what the scorer's paper has; 1: none */
+    /* Near readers. */
+    const int32_t *windows;  /* [n_layers][n_kv_heads] entries a head reads beside the sinks, 0: all of them; copied */
+    /* Sparse reading without loss of entries. */
+    float read_keep;         /* decode reads at most this share of each head's pages, those with the highest bounds
+                                (Quest); in (0, 1]; 0: 1 */
+    int32_t read_pages;      /* or their number, at least 2; 0: by read_keep */
+    float prefill_blocks;    /* prefill reads the sinks, the local band and this share of the other pages, in (0, 1]; 0: 1 */
+    /* What stays whatever happens. */
+    int32_t sinks;           /* first tokens of the session; 0: 4; -1: none */
+    int32_t recent;          /* last tokens of the segment; 0: 32; -1: none */
+    const ftk_range *protect;/* [n_protect], copied */
+    size_t n_protect;
+    bool merge_special;      /* special tokens may be merged and evicted too */
+    bool protect_digits;     /* tokens with digits, and words around them without a space */
+    int32_t observe;         /* last queries of the segment whose attention counts; 1..64; 0: 16 (SnapKV: 32) */
+    uint64_t seed;           /* of FTK_SCORER_RANDOM */
+    int32_t segment;         /* tokens reduced together at most: longer calls are cut into several; 0: 8192 */
+} ftk_reduction;
+
+/* A named starting point: "streamingllm", "h2o", "snapkv", "pyramid", "keynorm", "random", "plain-merge" (adjacent,
+ * cosine, plain mean, earlier position, no size bias), "summary", "chat", "code", "math". FTK_INVALID_ARGUMENT names
+ * what there is. */
+FTK_API ftk_status ftk_reduction_preset(ftk_reduction *out, const char *name, ftk_error *e);
+
+/* Sets the session's policy from the next ftk_prefill on; NULL: dense. What is held stays. Refused by name, before any
+ * work: values out of range, lists past the last layer, what the model cannot do. */
+FTK_API ftk_status ftk_session_reduce(ftk_session *s, const ftk_reduction *r, ftk_error *e);
+
+/* What reduction did in the last ftk_prefill. */
+typedef struct ftk_reduced {
+    int32_t tokens_in;          /* of the segment(s) */
+    int32_t tokens_out;         /* hidden states that reached the last layer */
+    const int32_t *layer_tokens;/* [n_layers] hidden states computed in each; borrowed until the next call */
+    const int32_t *kv_entries;  /* [n_layers][n_kv_heads] entries held now by the whole session; borrowed */
+    double seconds;             /* spent in reduction itself, part of prefill_seconds */
+    uint64_t multiply_adds_dense, multiply_adds; /* of the call */
+    const char *dense_because;  /* why nothing was reduced ("shorter than min_length"); static; NULL: it was */
+} ftk_reduced;
+FTK_API void ftk_session_reduced(const ftk_session *s, ftk_reduced *out);
+
+/* Survivors of one layer and KV head: owners [ftk_session_length] gets for each token the entry that stands for it, -1 for
+ * none; positions [cap] and *n the position ids and number of the entries. Either may be NULL. */
+FTK_API ftk_status ftk_session_survivors(const ftk_session *s, int32_t layer, int32_t head, int32_t *owners,
+                                         int32_t *positions, size_t cap, size_t *n, ftk_error *e);
+
 /* ---------------------------------------------------------------- sampling */
 
 typedef struct ftk_sampler ftk_sampler;
