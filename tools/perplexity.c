@@ -10,47 +10,7 @@
 #include "interrupt.h"
 #include "ui.h"
 
-enum { ROWS = 32, MIN_DOCS = 5 }; /* rows of logits held at once */
-
-/* Sums of one quantity over tokens and over documents' means. */
-typedef struct tally {
-    double sum, squares;          /* tokens */
-    double doc_sum, doc_squares;  /* documents' means */
-    double doc_start;             /* sum when the document began */
-    size_t n, n_docs, doc_first;
-} tally;
-
-static void tally_add(tally *t, double value)
-{
-    t->sum += value;
-    t->squares += value * value;
-    t->n++;
-}
-
-static void tally_close_document(tally *t)
-{
-    double mean = (t->sum - t->doc_start) / (double)(t->n - t->doc_first);
-    t->doc_sum += mean;
-    t->doc_squares += mean * mean;
-    t->n_docs++;
-    t->doc_start = t->sum;
-    t->doc_first = t->n;
-}
-
-static double error_of(double sum, double squares, size_t n)
-{
-    if (n < 2) return INFINITY;
-    double mean = sum / (double)n, variance = (squares - (double)n * mean * mean) / (double)(n - 1);
-    return sqrt((variance > 0 ? variance : 0) / (double)n);
-}
-
-static mean_error tally_mean(const tally *t)
-{
-    mean_error m = {.mean = t->n ? t->sum / (double)t->n : 0};
-    m.error = t->n_docs >= MIN_DOCS ? error_of(t->doc_sum, t->doc_squares, t->n_docs)
-                                    : error_of(t->sum, t->squares, t->n);
-    return m;
-}
+enum { ROWS = 32 }; /* rows of logits held at once */
 
 double perplexity_value(const perplexity *p)
 {
@@ -60,35 +20,6 @@ double perplexity_value(const perplexity *p)
 double perplexity_factor(const perplexity *p)
 {
     return exp(1.96 * p->nll.error);
-}
-
-/* ----------------------------------------------------------- probabilities */
-
-typedef struct row_facts {
-    double log_sum; /* log of the sum of exp(logit) */
-    size_t top;     /* likeliest token */
-} row_facts;
-
-static row_facts row_of(const float *logits, size_t n)
-{
-    row_facts r = {0};
-    for (size_t i = 1; i < n; i++)
-        if (logits[i] > logits[r.top]) r.top = i;
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) sum += exp((double)logits[i] - logits[r.top]);
-    r.log_sum = logits[r.top] + log(sum);
-    return r;
-}
-
-/* Sum over tokens of p (log p - log q). */
-static double kl_of(const float *p, row_facts pf, const float *q, row_facts qf, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        double log_p = p[i] - pf.log_sum;
-        if (log_p > -60) sum += exp(log_p) * (log_p - (q[i] - qf.log_sum));
-    }
-    return sum > 0 ? sum : 0;
 }
 
 /* ---------------------------------------------------------------- the loop */
@@ -191,8 +122,7 @@ static int open_sides(evaluation *v, const perplexity_side *sides[2])
     return STATUS_GO_ON;
 }
 
-/* The documents' tokens, one after another, in `docs`. */
-static int cut(const perplexity_plan *plan, const ftk_model *m, const char *path, token_list *docs, size_t *n_docs)
+int perplexity_cut(const perplexity_plan *plan, const ftk_model *m, const char *path, token_list *docs, size_t *n_docs)
 {
     text_buffer input = {0};
     token_list all = {0};
@@ -229,10 +159,10 @@ int perplexity_run(const perplexity_plan *plan, const char *path, const perplexi
     const perplexity_side *sides[2] = {side, other};
     token_list docs = {0};
     size_t n_docs = 0, width = (size_t)(plan->context + plan->score);
-    int status = cut(plan, side->model, path, &docs, &n_docs);
+    int status = perplexity_cut(plan, side->model, path, &docs, &n_docs);
     if (status == STATUS_GO_ON && other && other->model != side->model) {
         token_list same = {0};
-        status = cut(plan, other->model, path, &same, &n_docs);
+        status = perplexity_cut(plan, other->model, path, &same, &n_docs);
         if (status == STATUS_GO_ON && (same.n != docs.n || memcmp(same.ids, docs.ids, docs.n * sizeof *docs.ids))) {
             ui_error("--against: the models turn the text into different tokens");
             status = STATUS_FAILURE;

@@ -7,6 +7,7 @@
 #ifndef FREETOKEN_TOOLS_PERPLEXITY_H
 #define FREETOKEN_TOOLS_PERPLEXITY_H
 
+#include "logits.h"
 #include "text.h"
 
 typedef struct perplexity_plan {
@@ -19,12 +20,6 @@ typedef struct perplexity_side {
     const ftk_model *model;
     ftk_session_opts session; /* its context is set by the run */
 } perplexity_side;
-
-/* Mean of a quantity with the standard error of that mean: over documents when there are at
- * least five (tokens of one document are not independent), over tokens otherwise. */
-typedef struct mean_error {
-    double mean, error;
-} mean_error;
 
 typedef struct perplexity {
     mean_error nll;  /* negative log-likelihood of a token, nats */
@@ -47,5 +42,9 @@ double perplexity_factor(const perplexity *p);
  * Reports and returns an exit status, STATUS_GO_ON when done. */
 int perplexity_run(const perplexity_plan *plan, const char *path, const perplexity_side *side,
                    const perplexity_side *other, perplexity *out, comparison *compared);
+
+/* The documents' tokens, context + score each, one after another in `docs`, and their number.
+ * Reports what is wrong and returns an exit status. */
+int perplexity_cut(const perplexity_plan *plan, const ftk_model *m, const char *path, token_list *docs, size_t *n_docs);
 
 #endif
