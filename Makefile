@@ -3,8 +3,9 @@
 BUILD  ?= build
 PREFIX ?= /usr/local
 MODEL  ?= smollm2-135m
+FUZZ_SECONDS ?= 60
 
-.PHONY: all demo test quick-test sanitize arm bench install clean deps deps-test
+.PHONY: all demo test quick-test sanitize arm fuzz bench install clean deps deps-test deps-fuzz
 
 all: deps
 	cmake -S . -B $(BUILD) -G Ninja -DFREETOKEN_TESTS=OFF
@@ -30,10 +31,16 @@ sanitize: deps-test
 arm: deps-test
 	scripts/run-tests arm
 
+# Every fuzzer for FUZZ_SECONDS.
+fuzz: deps-fuzz
+	scripts/run-fuzzers $(FUZZ_SECONDS)
+
 deps:
 	scripts/install-deps build
 deps-test:
 	scripts/install-deps test
+deps-fuzz:
+	scripts/install-deps fuzz
 
 bench: all
 	$(BUILD)/freetoken bench $(MODEL)

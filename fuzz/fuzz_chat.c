@@ -6,13 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "subject.h"
 #include "text/chat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool holds) {
-    if (!holds) abort();
-}
 
 enum { MOST = 8 };
 
@@ -34,15 +31,15 @@ static void render_all(char *text, size_t size) {
             ftki_chat_text out = {0};
             ftk_error e = {0};
             if (ftki_chat_render(&out, name, "<s>", "</s>", messages, n, add != 0, &e) != FTK_OK) {
-                must(out.text == NULL && out.plain == NULL && e.message[0] != '\0');
+                subject_must(out.text == NULL && out.plain == NULL && e.message[0] != '\0');
                 continue;
             }
             size_t end = 0;
             for (size_t i = 0; i < out.n_plain; i++) {
-                must(out.plain[i].start >= end && out.plain[i].end > out.plain[i].start);
+                subject_must(out.plain[i].start >= end && out.plain[i].end > out.plain[i].start);
                 end = out.plain[i].end;
             }
-            must(end <= out.len);
+            subject_must(end <= out.len);
             ftki_chat_free(&out);
         }
 }
@@ -50,15 +47,15 @@ static void render_all(char *text, size_t size) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) return 0;
     char *copy = malloc(size);
-    must(copy != NULL);
+    subject_must(copy != NULL);
     memcpy(copy, data + 1, size - 1);
     copy[size - 1] = '\0';
     if (data[0] == 0xFF) render_all(copy, size);
     else {
         const char *family = ftki_chat_recognise(copy, size - 1);
-        must(!family || ftki_chat_family(family) == family);
+        subject_must(!family || ftki_chat_family(family) == family);
     }
-    must(ftki_utf8_complete(copy, size - 1) <= size - 1);
+    subject_must(ftki_utf8_complete(copy, size - 1) <= size - 1);
     free(copy);
     return 0;
 }

@@ -8,13 +8,10 @@
 #include <string.h>
 
 #include "e2e/tiny_gguf.h"
+#include "subject.h"
 #include "text/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool holds) {
-    if (!holds) abort();
-}
 
 /* Every byte as a token, a few merges or pieces, two markers and a user-defined one. */
 static ftki_tokenizer *small(bool spm, const char *pre) {
@@ -57,8 +54,8 @@ static ftki_tokenizer *small(bool spm, const char *pre) {
     unsigned char *bytes = tiny_gguf_bytes(&g, &len);
     ftki_gguf file;
     ftki_tokenizer *t = NULL;
-    must(ftki_gguf_parse(&file, bytes, len, NULL) == FTK_OK);
-    must(ftki_tokenizer_open(&t, &file, NULL) == FTK_OK);
+    subject_must(ftki_gguf_parse(&file, bytes, len, NULL) == FTK_OK);
+    subject_must(ftki_tokenizer_open(&t, &file, NULL) == FTK_OK);
     ftki_gguf_close(&file);
     free(bytes);
     tiny_gguf_free(&g);
@@ -71,15 +68,15 @@ static void both_ways(const ftki_tokenizer *t, const char *text, size_t len, con
     size_t n = 0, again = 0, out_len = 0;
     if (ftki_tokenizer_encode_plain(t, text, len, plain, n_plain, flags, NULL, 0, &n, NULL)) return;
     ftk_token *ids = malloc((n + 1) * sizeof *ids);
-    must(ids && ftki_tokenizer_encode_plain(t, text, len, plain, n_plain, flags, ids, n, &again, NULL) == FTK_OK);
-    must(again == n);
-    for (size_t i = 0; i < n; i++) must(ids[i] >= 0 && ids[i] < ftki_tokenizer_size(t));
+    subject_must(ids && ftki_tokenizer_encode_plain(t, text, len, plain, n_plain, flags, ids, n, &again, NULL) == FTK_OK);
+    subject_must(again == n);
+    for (size_t i = 0; i < n; i++) subject_must(ids[i] >= 0 && ids[i] < ftki_tokenizer_size(t));
     for (int special = 0; special < 2; special++) {
-        must(ftki_tokenizer_decode(t, ids, n, special != 0, NULL, 0, &out_len, NULL) == FTK_OK);
+        subject_must(ftki_tokenizer_decode(t, ids, n, special != 0, NULL, 0, &out_len, NULL) == FTK_OK);
         char *out = malloc(out_len + 1);
-        must(out && ftki_tokenizer_decode(t, ids, n, special != 0, out, out_len, &out_len, NULL) == FTK_OK);
+        subject_must(out && ftki_tokenizer_decode(t, ids, n, special != 0, out, out_len, &out_len, NULL) == FTK_OK);
         bool visible_space = memmem(text, len, "\xE2\x96\x81", 3) != NULL;
-        if (special && exact && !visible_space) must(out_len == len && memcmp(out, text, len) == 0);
+        if (special && exact && !visible_space) subject_must(out_len == len && memcmp(out, text, len) == 0);
         free(out);
     }
     free(ids);
