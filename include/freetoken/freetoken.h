@@ -96,7 +96,7 @@ FTK_API ftk_status ftk_model_open(ftk_model **out, const char *path, const ftk_m
 FTK_API void ftk_model_close(ftk_model *m); /* NULL is fine */
 
 typedef struct ftk_model_info {
-    const char *architecture; /* "llama", "qwen2", "qwen3", "gemma3"; lives as long as the model */
+    const char *architecture; /* "llama", "qwen2", "qwen3", "gemma3", or an encoder's; lives as long as the model */
     const char *name;         /* general.name or "" */
     const char *weight_type;  /* most common tensor type by bytes, e.g. "Q4_1" */
     const char *chat_template;/* recognised family ("chatml", "llama3", ...) or "" */
@@ -386,6 +386,170 @@ FTK_API void ftk_session_reduced(const ftk_session *s, ftk_reduced *out);
  * none; positions [cap] and *n the position ids and number of the entries. Either may be NULL. */
 FTK_API ftk_status ftk_session_survivors(const ftk_session *s, int32_t layer, int32_t head, int32_t *owners,
                                          int32_t *positions, size_t cap, size_t *n, ftk_error *e);
+
+/* ---------------------------------------------------------------- encoders */
+
+/* Models that read an input as a whole: images (architecture "vit"), text ("bert"), speech commands ("kwt")
+ * and long audio ("whisper-encoder"), in GGUF files written by `python -m freetoken.convert`; keys and tensors
+ * are in docs/MODEL-encoders.md. ftk_model_open opens them too; ftk_session_open refuses them, as
+ * ftk_encoder_open refuses decoders.
+ *
+ * An ENCODER is a session over such a model: scratch, policy, results of the last call; one thread at a time. */
+
+typedef enum ftk_input_kind {
+    FTK_INPUT_TOKENS = 0,  /* ids [n], special tokens included, as ftk_tokenize with FTK_TOKENIZE_BOS_EOS gives them */
+    FTK_INPUT_PIXELS = 1,  /* values [channels][rows][cols], normalised with the model's mean and deviation */
+    FTK_INPUT_FEATURES = 2 /* values [rows][cols]: frames of MFCC (kwt) or log-mel (whisper-encoder) */
+} ftk_input_kind;
+
+/* One input; what it points at is read during the call only. NaN and infinities in `values` are
+ * FTK_INVALID_ARGUMENT naming the index. */
+typedef struct ftk_input {
+    ftk_input_kind kind;
+    const ftk_token *ids; /* TOKENS: [n] */
+    size_t n;             /* TOKENS: at least 1 */
+    const float *values;  /* PIXELS, FEATURES */
+    int32_t rows, cols;   /* PIXELS: height and width, multiples of the patch; FEATURES: frames and features per frame.
+                             kwt takes exactly its frames, whisper-encoder an even number up to its frames */
+} ftk_input;
+
+/* What a model's front end has to know. Strings and arrays live as long as the model. */
+typedef struct ftk_encoder_info {
+    ftk_input_kind input;
+    int32_t max_tokens;        /* of one input, class and register tokens included */
+    int32_t n_labels;          /* 0: the file has no classifier */
+    int32_t dim;               /* width of an embedding */
+    const char *pooling;       /* "cls", "mean" or "none": what ftk_embed gives */
+    int32_t n_exits;           /* layers with an exit head in the file */
+    int32_t n_scorers;         /* layers with a learned scorer */
+    /* PIXELS */
+    int32_t image_size, patch, channels;
+    float mean[3], deviation[3];  /* of pixels in 0..1 */
+    float crop;                   /* resize the short side to image_size / crop, then cut the centre */
+    const char *interpolation;    /* "bicubic", "bilinear" */
+    /* FEATURES */
+    const char *features_kind;    /* "mfcc" (kwt), "log-mel" (whisper-encoder) */
+    int32_t frames, features;     /* frames of the window, features per frame */
+    int32_t sample_rate;          /* Hz */
+    int32_t window, hop, fft;     /* samples */
+    int32_t n_mels;               /* mel bands behind MFCC; = features for log-mel */
+    float low_hz, high_hz;        /* of the mel bands */
+} ftk_encoder_info;
+/* FTK_INVALID_ARGUMENT when the model is a decoder. */
+FTK_API ftk_status ftk_encoder_get_info(const ftk_model *m, ftk_encoder_info *out, ftk_error *e);
+/* Name of label i, NUL-terminated; NULL past the end or when the file names none. */
+FTK_API const char *ftk_encoder_label(const ftk_model *m, int32_t label);
+
+typedef struct ftk_encoder ftk_encoder;
+
+typedef struct ftk_encoder_opts {
+    size_t size;
+    int32_t n_threads;   /* default: online cores */
+    int32_t max_tokens;  /* of all inputs of a call together; default: one input of the model's most */
+    int32_t max_inputs;  /* of a call; default 1 */
+    ftk_kv_type attention; /* keys and values: INT8 (default; models of float weights: F32), F16, F32 */
+    bool exact_attention;  /* keep keys and values in F32 whatever the weights are */
+    uint64_t max_bytes;  /* refuse to open if scratch needs more; 0: no limit */
+} ftk_encoder_opts;
+
+FTK_API ftk_status ftk_encoder_open(ftk_encoder **out, const ftk_model *m, const ftk_encoder_opts *o, ftk_error *e);
+FTK_API void ftk_encoder_close(ftk_encoder *s); /* NULL is fine */
+FTK_API void ftk_encoder_cancel(ftk_encoder *s); /* as ftk_session_cancel */
+
+typedef struct ftk_score_of {
+    int32_t label;
+    float score; /* softmax probability */
+} ftk_score_of;
+
+/* Inputs [n] go through the model together, packed without padding; each gets the answer it gets alone.
+ * Nothing is allocated. On failure (the error names the input) no output is written.
+ *
+ * ftk_classify: the k likeliest labels of each input, top [n][k], descending; k at most n_labels.
+ * ftk_embed: embeddings out [n][dim], pooled as the model's file says, of length 1 when `normalise`.
+ * ftk_encode: last hidden states after the final norm. Input i's states begin at offsets[i] tokens of
+ *   states [cap][dim] and end at offsets[i + 1]; offsets [n + 1]. With reduction these are the survivors'.
+ *   FTK_INVALID_ARGUMENT when they are more than `cap`. */
+FTK_API ftk_status ftk_classify(ftk_encoder *s, const ftk_input *inputs, size_t n, ftk_score_of *top, size_t k,
+                                ftk_error *e);
+FTK_API ftk_status ftk_embed(ftk_encoder *s, const ftk_input *inputs, size_t n, bool normalise, float *out,
+                             ftk_error *e);
+FTK_API ftk_status ftk_encode(ftk_encoder *s, const ftk_input *inputs, size_t n, float *states, size_t cap,
+                              size_t *offsets, ftk_error *e);
+
+/* Classifier logits of the last ftk_classify, [n_labels] of input i; borrowed until the next call; NULL without. */
+FTK_API const float *ftk_encoder_logits(const ftk_encoder *s, size_t i);
+
+/* What the last call did for input i; arrays are borrowed until the next call. */
+typedef struct ftk_encoded {
+    int32_t tokens_in;           /* class and register tokens included */
+    int32_t tokens_out;          /* that reached the end */
+    int32_t layers;              /* computed; n_layers unless it left at an exit */
+    bool exited;                 /* at the exit head after layer `layers` */
+    float confidence;            /* what the exit rule measured last; 0 without exits */
+    const int32_t *attention_tokens; /* [n_layers] tokens in each layer's attention */
+    const int32_t *ffn_tokens;       /* [n_layers] and in its feed-forward */
+    uint64_t multiply_adds_dense, multiply_adds;
+    double seconds;              /* of the whole call */
+    double reduction_seconds;    /* of it, in scoring, matching and gathering */
+    const char *dense_because;   /* why nothing was reduced; static; NULL: it was, or nothing was asked */
+} ftk_encoded;
+FTK_API ftk_status ftk_encoder_result(const ftk_encoder *s, size_t i, ftk_encoded *out, ftk_error *e);
+/* Where each of input i's tokens is after layer `layer`: owners [tokens_in] gets the number of the survivor (in the
+ * order of their rows) that holds it, -1 when it was dropped. */
+FTK_API ftk_status ftk_encoder_owners(const ftk_encoder *s, size_t i, int32_t layer, int32_t *owners, ftk_error *e);
+/* Debugging: as ftk_session_tap; activations are the packed states of all inputs still under way. */
+FTK_API void ftk_encoder_tap(ftk_encoder *s, ftk_tap_fn fn, void *ctx);
+
+/* How a token's worth is judged before a layer. The first and the second need nothing but the model. */
+typedef enum ftk_select_by {
+    FTK_SELECT_ATTENTION = 0, /* attention received in the layer before: from the class token, without one from all */
+    FTK_SELECT_KEY_NORM = 1,  /* large norms of the layer before's keys */
+    FTK_SELECT_DISTINCT = 2,  /* little cosine similarity to the neighbouring tokens */
+    FTK_SELECT_LEARNED = 3    /* the file's scorer: a small layer over the token and the mean of all tokens */
+} ftk_select_by;
+
+typedef enum ftk_exit_by {
+    FTK_EXIT_CONFIDENCE = 0, /* largest probability at least tau */
+    FTK_EXIT_MARGIN = 1,     /* it exceeds the second by tau or more */
+    FTK_EXIT_ENTROPY = 2     /* 1 - entropy / log(n_labels) at least tau */
+} ftk_exit_by;
+
+/* What an encoder may leave out. Everything zero is dense and exact. Class, distillation, register and [CLS]/[SEP]
+ * tokens are never dropped or merged away. Layers are counted from 0. */
+typedef struct ftk_encoder_reduction {
+    size_t size;
+    /* Two-stage selection. First stage: before a selecting layer, `by` chooses the candidates its attention is
+     * computed among. Second stage: between attention and feed-forward, the attention the candidates received. */
+    float keep;               /* share of the tokens that stay at each selecting layer, (0, 1]; 0: 1 */
+    float fine_keep;          /* share of the candidates that go on to the feed-forward, (0, 1]; 0: 1 */
+    float threshold;          /* > 0: those stay whose score is at least this times the mean score, `keep` being the
+                                 least share then */
+    float fine_threshold;
+    ftk_select_by by;
+    int32_t first_layer;      /* first selecting layer; 0: a quarter of the layers, at least 1 */
+    int32_t interval;         /* layers between them; 0: a quarter of the layers (DynamicViT, EViT) */
+    const float *keeps;       /* [n_layers] instead of the four above, 0 or 1: none; copied */
+    const float *fine_keeps;  /* [n_layers]; copied */
+    bool fuse;                /* what leaves together becomes one token, weighted by score (EViT) */
+    /* Merging: bipartite soft matching of keys between attention and feed-forward (ToMe). */
+    int32_t merge;            /* pairs merged in each layer; at most half of the tokens */
+    const int32_t *merges;    /* [n_layers] instead; copied */
+    bool merge_local;         /* only neighbours in time merge, order is kept: for audio */
+    float merge_similarity;   /* pairs less similar than this stay apart, cosine; 0: all may merge */
+    bool no_size_bias;        /* do not add log(size) to the scores of merged tokens */
+    /* Exits: needs exit heads in the file. */
+    float exit_tau;           /* in (0, 1]; 0: none */
+    ftk_exit_by exit_by;
+    int32_t patience;         /* heads in a row that agree on the label, in place of tau when exit_tau is 0, else both
+                                 are asked; 0: 1 (PABEE) */
+    int32_t min_layers;       /* computed before the first exit; 0: 1 */
+    /* Sparse attention. */
+    int32_t attend;           /* keys each query reads, the best by their scores in 8 bits; 0: all */
+    int32_t min_tokens;       /* inputs shorter than this are dense, exits aside; 0: 1 */
+    int32_t tile;             /* keep counts are rounded up to multiples of this; 0: 1 */
+} ftk_encoder_reduction;
+/* From the next call on; NULL: dense. Refused by name: values out of range, heads or scorers the file lacks. */
+FTK_API ftk_status ftk_encoder_reduce(ftk_encoder *s, const ftk_encoder_reduction *r, ftk_error *e);
 
 /* ---------------------------------------------------------------- sampling */
 
