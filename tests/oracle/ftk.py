@@ -38,6 +38,31 @@ class SessionOpts(c.Structure):
                 ("progress_ctx", c.c_void_p), ("max_bytes", c.c_uint64)]
 
 
+class Range(c.Structure):
+    _fields_ = [("begin", c.c_int32), ("end", c.c_int32)]
+
+
+class Reduction(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("keep", c.c_float), ("keep_tokens", c.c_int32), ("how", c.c_int), ("first_layer", c.c_int32),
+        ("interval", c.c_int32), ("layers", c.POINTER(c.c_int32)), ("n_layers_listed", c.c_size_t),
+        ("similarity", c.c_int), ("similar_what", c.c_int), ("pairing", c.c_int), ("block", c.c_int32),
+        ("weight", c.c_int), ("position", c.c_int), ("no_size_bias", c.c_bool), ("ignore_importance", c.c_bool),
+        ("share_scale", c.c_float), ("min_length", c.c_int32), ("full_length", c.c_int32),
+        ("let_go_layer", c.c_int32), ("let_go_keep", c.c_float),
+        ("kv_keep", c.c_float), ("kv_bytes", c.c_uint64), ("scorer", c.c_int), ("budget", c.c_int),
+        ("budgets", c.POINTER(c.c_float)), ("kv_merge", c.c_bool), ("kv_shared", c.c_bool), ("pool", c.c_int32),
+        ("windows", c.POINTER(c.c_int32)),
+        ("read_keep", c.c_float), ("read_pages", c.c_int32), ("prefill_blocks", c.c_float),
+        ("sinks", c.c_int32), ("recent", c.c_int32), ("protect", c.POINTER(Range)), ("n_protect", c.c_size_t),
+        ("merge_special", c.c_bool), ("protect_digits", c.c_bool), ("observe", c.c_int32), ("seed", c.c_uint64),
+        ("segment", c.c_int32)]
+
+
+SCORERS = {"value": 0, "snapkv": 1, "h2o": 2, "recent": 3, "keynorm": 4, "random": 5, "mean": 6}
+
+
 def find_library():
     """Path of the library, None when it is not built."""
     path = pathlib.Path(os.environ.get("FTK_BUILD", ROOT / "build")) / "libfreetoken.so"
@@ -54,6 +79,7 @@ def library():
         if path is None:
             raise FileNotFoundError("libfreetoken.so is not built; FTK_BUILD names a build folder")
         _library = c.CDLL(str(path))
+        _library.ftk_session_context.restype = c.c_size_t
         _library.ftk_logits.restype = c.POINTER(c.c_float)
         _library.ftk_token_is_end.restype = c.c_bool
     return _library
@@ -142,6 +168,21 @@ class Session:
         out = np.empty((len(ids), self.n_vocab), np.float32)
         call("ftk_score", self.handle, _pointer(ids), c.c_size_t(len(ids)), _pointer(out))
         return out
+
+    def rewind(self, n):
+        """Forgets all but the first n positions."""
+        call("ftk_session_rewind", self.handle, c.c_size_t(n))
+
+    def reduce(self, **fields):
+        """Sets the policy of the next prefill; the fields of ftk_reduction by name. """
+        call("ftk_session_reduce", self.handle, c.byref(Reduction(size=c.sizeof(Reduction), **fields)))
+
+    def survivors(self, layer, head):
+        """Position ids of the entries one KV head holds."""
+        out, n = np.empty(library().ftk_session_context(self.handle), np.int32), c.c_size_t()
+        call("ftk_session_survivors", self.handle, c.c_int32(layer), c.c_int32(head), None, _pointer(out),
+             c.c_size_t(len(out)), c.byref(n))
+        return out[:n.value]
 
     def collect_hidden(self):
         """From now on, keeps each layer's hidden states: {layer: [chunks of [n, hidden]]}."""

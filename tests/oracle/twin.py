@@ -176,7 +176,9 @@ class Twin:
         """Gemma 3: five layers with a sliding window, then one that sees everything."""
         return self.window > 0 and (layer + 1) % self.window_period != 0
 
-    def attention(self, x, layer, positions):
+    def project(self, x, layer, positions):
+        """Queries [n, n_heads, head_dim], keys and values [n, n_kv_heads, head_dim] of one layer,
+        queries and keys rotated."""
         n = len(x)
         block = f"blk.{layer}."
         q = self.linear(x, block + "attn_q").reshape(n, self.n_heads, self.head_dim)
@@ -185,30 +187,39 @@ class Twin:
         if block + "attn_q_norm.weight" in self.tensors:  # Qwen 3, Gemma 3
             q = self.norm(q, block + "attn_q_norm")
             k = self.norm(k, block + "attn_k_norm")
-        local = self.is_local(layer)
-        rope = self.local_rope if local else self.rope
+        rope = self.local_rope if self.is_local(layer) else self.rope
         q = rope.rotate(q, positions, self.interleaved)
         k = rope.rotate(k, positions, self.interleaved)
         if self.kv_dtype is not None:
             k, v = (a.astype(self.kv_dtype).astype(self.dtype) for a in (k, v))
+        return q, k, v
 
+    def attend(self, q, k, distance, local):
+        """Softmax weights [n, m] of one head's queries [n, head_dim] over keys [m, head_dim];
+        distance [n, m]: query position - key position."""
+        logits = q @ k.T * self.dtype(self.attention_scale)
+        logits[(distance < 0) | ((distance >= self.window) if local else False)] = -np.inf
+        return softmax(logits)
+
+    def attention(self, x, layer, positions):
+        q, k, v = self.project(x, layer, positions)
+        local = self.is_local(layer)
         distance = positions[:, None] - positions[None, :]
-        hidden_key = (distance < 0) | ((distance >= self.window) if local else False)
         out = np.empty_like(q)
         group = self.n_heads // self.n_kv_heads  # query heads that share one K/V head
         for head in range(self.n_heads):
-            logits = q[:, head] @ k[:, head // group].T * self.dtype(self.attention_scale)
-            logits[hidden_key] = -np.inf
-            out[:, head] = softmax(logits) @ v[:, head // group]
-        return self.linear(out.reshape(n, -1), block + "attn_output")
+            weights = self.attend(q[:, head], k[:, head // group], distance, local)
+            out[:, head] = weights @ v[:, head // group]
+        return self.linear(out.reshape(len(x), -1), f"blk.{layer}.attn_output")
 
     def feed_forward(self, x, layer):
         block = f"blk.{layer}."
         gate = self.activation(self.linear(x, block + "ffn_gate"))
         return self.linear(gate * self.linear(x, block + "ffn_up"), block + "ffn_down")
 
-    def forward(self, ids, positions=None):
-        """ids [n] -> logits [n, n_vocab], hidden [n_layers + 2][n, hidden]."""
+    def forward(self, ids, positions=None, last=None):
+        """ids [n] -> logits [n, n_vocab], hidden [n_layers + 2][n, hidden]. `last`: logits of so
+        many positions at the end only."""
         ids = np.asarray(ids)
         positions = np.arange(len(ids)) if positions is None else np.asarray(positions)
         tensor = self.tensors["token_embd.weight"]
@@ -230,7 +241,7 @@ class Twin:
         x = self.norm(x, "output_norm")
         hidden.append(x)
         output = "output" if "output.weight" in self.tensors else "token_embd"
-        return self.product(x, output + ".weight"), hidden
+        return self.product(x if last is None else x[len(x) - last:], output + ".weight"), hidden
 
 
 def main():
