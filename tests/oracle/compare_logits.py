@@ -66,13 +66,14 @@ def main():
     parser.add_argument("--greedy", type=int, default=64)
     parser.add_argument("--kv", default="f16,int8", help="our cache types; the peer's is F16")
     parser.add_argument("--isa", help="our kernel level; default: the best")
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--bound", type=float, default=1e-3, help="mean KL that is always fine")
     parser.add_argument("--slack", type=float, default=1.15, help="times the peer's own mean KL")
     parser.add_argument("--int8", type=float, default=1e-3, help="mean KL an INT8 cache may add")
     args = parser.parse_args()
 
     text = read_text(args.text)[:args.tokens * 16]
-    with Peer(args.model, args.tokens + args.greedy, n_threads=2) as peer:
+    with Peer(args.model, args.tokens + args.greedy, n_threads=args.threads) as peer:
         ids = peer.tokenize(text)[:args.tokens]
         theirs = peer.score(ids)
         last = theirs[-1:]
@@ -98,7 +99,7 @@ def main():
             first = int(np.flatnonzero(mine != ids)[0]) if len(mine) == len(ids) else "?"
             failures.append(f"ids differ from llama.cpp's at {first}")
         for kv in args.kv.split(","):
-            with model.session(context=args.tokens + args.greedy, kv=kv) as session:
+            with model.session(context=args.tokens + args.greedy, kv=kv, n_threads=args.threads) as session:
                 ours = session.score(ids)
                 ours_steps = [ours[-1:]] + [session.score([token]) for token in continued]
             kl = divergence(exact, ours)
