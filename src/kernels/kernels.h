@@ -194,6 +194,12 @@ typedef struct ftki_kernels {
     void (*silu_mul)(const float *gate, const float *up, int32_t n, float *y);
     /* The same with gelu, tanh form: 0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))). */
     void (*gelu_mul)(const float *gate, const float *up, int32_t n, float *y);
+    /* y = (x - mean) / sqrt(variance + eps) * weight + bias, n elements; y may be x. Mean and variance from
+     * sums of x and, after it, of (x - mean)^2 in 16 partial sums as in rms_norm (the first plainly added);
+     * y = fma((x - mean) * factor, weight, bias). */
+    void (*layer_norm)(const float *x, const float *weight, const float *bias, float eps, int32_t n, float *y);
+    /* y[i] = gelu(x[i] + bias[i]), exact form as in erf.h; bias may be NULL, y may be x. */
+    void (*gelu)(const float *x, const float *bias, int32_t n, float *y);
     /* y += x */
     void (*add)(const float *x, int32_t n, float *y);
 
