@@ -110,11 +110,16 @@ def measure(engines, engine, model, length, args):
     return best
 
 
-def run_speed(engines, name, model, args):
-    """Rows of one model: a dict per round, length and engine."""
-    rows = []
+def run_speed(engines, name, model, args, rows, keep):
+    """Adds to rows those of one model that are missing: a dict per round, length and engine. Both
+    engines' measurements of a length belong together and are kept together, by keep()."""
+    done = {(r["round"], r["length"]) for r in rows if r["model"] == name}
     for turn in range(args.rounds):
         for length in args.lengths:
+            if (turn, length) in done:
+                continue
+            if time.monotonic() > args.until:
+                return
             order = ["llama.cpp", "freetoken"] if turn % 2 == 0 else ["freetoken", "llama.cpp"]
             for engine in order:
                 row = {"model": name, "round": turn, "length": length, "engine": engine}
@@ -123,7 +128,7 @@ def run_speed(engines, name, model, args):
                 print(f"  {name} round {turn} length {length:5d} {engine:10s} "
                       f"prefill {row.get('prefill') or 0:8.1f}  decode {row.get('decode') or 0:7.1f} tok/s  "
                       f"peak {row['peak_rss'] / 2**20:6.1f} MiB  others {row['others']:.1%}", flush=True)
-    return rows
+            keep()
 
 
 # -------------------------------------------------------------------- the tables
@@ -240,6 +245,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for results")
     parser.add_argument("--lengths", type=numbers, default=LENGTHS, help="default 0,512,2k,4k,8k")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--resume", action="store_true", help="keep what OUT holds, measure what is missing")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing new after that long")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--decode-tokens", type=int, default=32)
     parser.add_argument("--quiet", type=float, default=0.05, help="share of CPU time others may take")
@@ -250,8 +257,12 @@ def main():
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     args.freetoken = args.freetoken.resolve()
+    args.until = time.monotonic() + args.seconds
     engines, card = Engines(args), machine_card(args)
     rows, quality = [], {}
+    if args.resume and (args.out / "peers.json").exists():
+        before = json.loads((args.out / "peers.json").read_text())
+        rows, quality, card = before["measurements"], before["quality"], before["machine"]
     with tempfile.TemporaryDirectory() as folder:
         text = None
         if args.text:
@@ -261,17 +272,17 @@ def main():
             text.write_text(detokenise(raw) if "wikitext" in args.text.name else raw, encoding="utf-8")
         for name in args.only.split(","):
             model = (args.models / f"{name}.gguf").resolve()
-            if text:
+            if text and name not in quality:
                 quality[name] = {f"{engine} {kv}": engines.quality(engine, model, text, kv)
                                  for engine, kv in (("llama.cpp", "f16"), ("freetoken", "f16"), ("freetoken", "int8"))}
                 print(f"  {name} perplexity", {k: round(v, 4) for k, v in quality[name].items()}, flush=True)
-            rows += run_speed(engines, name, model, args)
-            save(args, card, rows, quality)
+            run_speed(engines, name, model, args, rows, lambda: save(args, card, rows, quality))
+    save(args, card, rows, quality)
     print((args.out / "peers.md").read_text())
 
 
 def save(args, card, rows, quality):
-    """After each model, so that an interrupted run keeps what it has."""
+    """After each length, so that an interrupted run keeps what it has."""
     summary = summarise(rows)
     (args.out / "peers.json").write_text(json.dumps(
         {"machine": card, "quality": quality, "summary": summary, "measurements": rows}, indent=1) + "\n")
