@@ -188,6 +188,14 @@ void mutant_matmul_from_panel_zero(MATMUL_ARGS) {
     ftki_matmul_scalar(w, x, 0, end, y, stride, add);
 }
 
+/* The second chunk of 64 rows is the first one's again. */
+void mutant_matmul_repeats_chunk(MATMUL_ARGS) {
+    ftki_acts first = *x;
+    ftki_matmul_scalar(w, x, begin, end, y, stride, add);
+    first.rows = x->rows - 64 < 64 ? x->rows - 64 : 64;
+    if (x->rows > 64) ftki_matmul_scalar(w, &first, begin, end, y + 64 * stride, stride, add);
+}
+
 typedef enum matmul_bug { FUSES_ADD, SATURATES, WRAPS, ONE_SCALE } matmul_bug;
 
 static int32_t code_of(const ftki_matrix *w, size_t block, int32_t i, int32_t o) {

@@ -11,7 +11,10 @@
 
 #include "kernels/avx2/tile.h"
 
-enum { AHEAD = 3072 }; /* bytes by which weights are prefetched */
+enum {
+    AHEAD = 3072,   /* bytes by which weights are prefetched */
+    MANY_GROUPS = 2 /* of 4 rows, from which matmul_many.c is faster */
+};
 
 /* How the codes of a matrix are kept; constant wherever it is used, so each becomes its own loop. */
 typedef struct form {
@@ -29,19 +32,11 @@ typedef struct panel {
     size_t n_blocks;
 } panel;
 
-INLINE __m256 load_f16(const uint16_t *p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
-}
-
 INLINE __m256i four_codes(const int8_t *q) {
     int32_t v;
     __builtin_memcpy(&v, q, 4);
     return _mm256_set1_epi32(v);
 }
-
-/* Compilers turn a chain of integer additions into a tree, which needs more registers than there
- * are: this ends their knowledge of how v came about. */
-INLINE void keep_order(__m256i *v) { __asm__("" : "+x"(*v)); }
 
 /* Codes of dot product `group` (0..7) of a block for the 8 outputs of `column`. */
 INLINE __m256i codes(form f, const uint8_t *data, int group, int column) {
@@ -154,8 +149,9 @@ static tile_fn *tile_for(const ftki_matrix *w) {
     return w->block == 16 ? tile_u8_zero32_halves : w->zero == 128 ? tile_u8_zero128 : tile_u8_zero16;
 }
 
-static void matmul_quantised(const ftki_matrix *w, const ftki_acts *x, int32_t panel_begin,
-                             int32_t panel_end, float *y, size_t y_stride, bool add) {
+/* Rows [begin, end) of the product. */
+static void few_rows(const ftki_matrix *w, const ftki_acts *x, int32_t begin, int32_t end,
+                     int32_t panel_begin, int32_t panel_end, float *y, size_t y_stride, bool add) {
     size_t n_blocks = (size_t)w->cols / FTKI_BLOCK;
     size_t block_bytes = w->kind == FTKI_W_U8 ? 512 : 256;
     size_t block_scales = (size_t)(FTKI_BLOCK / w->block) * FTKI_PANEL;
@@ -164,13 +160,27 @@ static void matmul_quantised(const ftki_matrix *w, const ftki_acts *x, int32_t p
         size_t at = (size_t)i * n_blocks;
         panel p = {w->data + at * block_bytes, w->scales + at * block_scales,
                    w->mins ? w->mins + at * block_scales : NULL, n_blocks};
-        for (int32_t r = 0, n; r < x->rows; r += n) {
+        for (int32_t r = begin, n; r < end; r += n) {
             int32_t row = x->first + r, skip = row % FTKI_ACT_ROWS;
-            n = FTKI_ACT_ROWS - skip < x->rows - r ? FTKI_ACT_ROWS - skip : x->rows - r;
+            n = FTKI_ACT_ROWS - skip < end - r ? FTKI_ACT_ROWS - skip : end - r;
             target t = target_at(w, i, y + (size_t)r * y_stride, y_stride, add);
             run(n, &p, x->blocks + (size_t)(row / FTKI_ACT_ROWS) * n_blocks, skip, &t);
         }
     }
+}
+
+static void matmul_quantised(const ftki_matrix *w, const ftki_acts *x, int32_t panel_begin,
+                             int32_t panel_end, float *y, size_t y_stride, bool add) {
+    int32_t begin = (FTKI_ACT_ROWS - x->first % FTKI_ACT_ROWS) % FTKI_ACT_ROWS; /* of whole groups */
+    int32_t n_groups = (x->rows - begin) / FTKI_ACT_ROWS, end = begin + n_groups * FTKI_ACT_ROWS;
+    if (n_groups < MANY_GROUPS) {
+        few_rows(w, x, 0, x->rows, panel_begin, panel_end, y, y_stride, add);
+        return;
+    }
+    const ftki_act_block *acts = x->blocks + (size_t)((x->first + begin) / FTKI_ACT_ROWS) * (size_t)(w->cols / FTKI_BLOCK);
+    few_rows(w, x, 0, begin, panel_begin, panel_end, y, y_stride, add);
+    ftki_matmul_many_avx2(w, acts, n_groups, panel_begin, panel_end, y + (size_t)begin * y_stride, y_stride, add);
+    few_rows(w, x, end, x->rows, panel_begin, panel_end, y, y_stride, add);
 }
 
 void ftki_matmul_avx2(const ftki_matrix *w, const ftki_acts *x, int32_t panel_begin,

@@ -40,6 +40,18 @@ INLINE void store8(const target *t, int row, int column, __m256 v) {
     }
 }
 
+INLINE __m256 load_f16(const uint16_t *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+/* Compilers turn a chain of integer additions into a tree, which needs more registers than there
+ * are: this ends their knowledge of how v came about. */
+INLINE void keep_order(__m256i *v) { __asm__("" : "+x"(*v)); }
+
+/* The product of whole groups of 4 rows with quantised weights, matmul_many.c; acts
+ * [n_groups][cols / 32], y [4 * n_groups][y_stride]. */
+void ftki_matmul_many_avx2(const ftki_matrix *m, const ftki_act_block *acts, int32_t n_groups,
+                           int32_t panel_begin, int32_t panel_end, float *y, size_t y_stride, bool add);
 /* The product with float weights, floats.c. */
 void ftki_matmul_floats_avx2(const ftki_matrix *w, const ftki_acts *x, int32_t panel_begin,
                              int32_t panel_end, float *y, size_t y_stride, bool add);
