@@ -8,14 +8,7 @@
 
 #include "base/memory.h"
 #include "engine/model.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
+#include "sanitized.h"
 
 static size_t resident_bytes(void) {
     FILE *f = fopen("/proc/self/statm", "r");

@@ -254,7 +254,7 @@ unsigned char *tiny_gguf_bytes(const tiny_gguf *g, size_t *len) {
         const tiny_tensor *t = &g->tensors[i];
         put_text(&b, t->name);
         put_u32(&b, t->n_dims);
-        for (uint32_t d = 0; d < t->n_dims; d++) put_u64(&b, t->dims[d]);
+        for (uint32_t d = 0; d < t->n_dims; d++) put_u64(&b, d < 4 ? t->dims[d] : 1); /* n_dims may be bent */
         put_u32(&b, t->type);
         put_u64(&b, offset);
         offset += (t->data.len + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
