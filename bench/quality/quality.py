@@ -119,15 +119,13 @@ def divergence(p, q):
 
 
 def pairs_of(sides):
-    """Each side against the exact one, each cache of an engine against its own widest, ours against
-    theirs; (reference, other)."""
+    """Each side against the exact one, our caches against F32, theirs
+    against F16, ours against theirs; (reference, other)."""
     pairs = []
     for other in sides:
-        engine = other.split("-")[0]
-        widest = [s for s in sides if s.startswith(engine + "-f")]
-        references = ["exact", "peer-f16" if engine == "ours" else None]
-        references += widest[-1:] if engine == "ours" else widest[:1]
-        pairs += [(r, other) for r in dict.fromkeys(references) if r in sides and r != other]
+        own = {"ours": "ours-f32", "peer": "peer-f16"}.get(other.split("-")[0])
+        references = ["exact", own] + (["peer-f16"] if own == "ours-f32" else [])
+        pairs += [(r, other) for r in references if r in sides and r != other]
     return pairs
 
 
@@ -177,6 +175,7 @@ def main():
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--score", type=int, default=512)
     parser.add_argument("--windows", type=int, default=32, help="0: all of the text")
+    parser.add_argument("--skip", type=int, default=0, help="windows left out at the start, measured elsewhere")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
 
@@ -190,12 +189,12 @@ def main():
         with open(args.out, newline="") as file:
             done = sum(1 for _ in csv.DictReader(file))
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    for index in range(done, len(windows)):
+    for index in range(args.skip + done, len(windows)):
         row = {"model": args.model.stem, "context": args.context, "window": index}
         row |= measure(sides, windows[index], args.context)
         with open(args.out, "a", newline="") as file:
             writer = csv.DictWriter(file, list(row))
-            if index == 0:
+            if index == args.skip:
                 writer.writeheader()
             writer.writerow({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()})
         print(f"{args.model.stem} window {index + 1}/{len(windows)}", flush=True)

@@ -21,13 +21,13 @@ sys.path.insert(0, str(HERE.parent / "peers"))
 
 
 def read_runs(paths):
-    """{model: {columns: [rows]}}: files of one model with other sides or windows stay apart."""
-    runs = collections.defaultdict(list)
+    """{model: {context: {window: row}}}; what several files say of one window is put together."""
+    runs = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(dict)))
     for path in paths:
         with open(path, newline="") as file:
-            rows = [{k: v if k == "model" else float(v) for k, v in row.items()} for row in csv.DictReader(file)]
-        if rows:
-            runs[rows[0]["model"]].append(rows)
+            for text in csv.DictReader(file):
+                row = {k: float(v) for k, v in text.items() if k != "model"}
+                runs[text["model"]][int(row["context"])][int(row["window"])].update(row)
     return runs
 
 
@@ -37,28 +37,27 @@ def mean_error(values):
     return mean, deviation / math.sqrt(n)
 
 
-def figures(rows):
-    """Everything one file says: perplexities, ratios, divergences."""
-    out = {"windows": len(rows), "tokens": int(sum(r["n"] for r in rows)), "context": int(rows[0]["context"]),
-           "perplexity": {}, "pairs": {}}
-    for column in rows[0]:
-        if column.startswith("nll "):
-            mean, error = mean_error([r[column] / r["n"] for r in rows])
-            out["perplexity"][column[4:]] = {"value": math.exp(mean), "error": math.exp(mean) * error}
-        elif column.startswith("kl "):
-            pair = column[3:]
-            a, b = pair.split("|")
-            ratio, ratio_error = mean_error([(r["nll " + b] - r["nll " + a]) / r["n"] for r in rows])
-            kl, kl_error = mean_error([r[column] / r["n"] for r in rows])
-            out["pairs"][pair] = {"ratio": math.exp(ratio), "ratio_error": ratio_error, "kl": kl, "kl_error": kl_error,
-                                  "largest_kl": max(r["max " + column] for r in rows),
-                                  "top": sum(r["top " + pair] for r in rows) / out["tokens"]}
+def figures(windows):
+    """What the rows of one context say of each pair of sides, {"reference|other": figures}."""
+    out = {}
+    for pair in dict.fromkeys(c[3:] for row in windows.values() for c in row if c.startswith("kl ")):
+        rows = [r for r in windows.values() if "kl " + pair in r]
+        a, b = pair.split("|")
+        tokens = sum(r["n"] for r in rows)
+        loss = {side: [r["nll " + side] / r["n"] for r in rows] for side in (a, b)}
+        ratio, ratio_error = mean_error([y - x for x, y in zip(loss[a], loss[b])])
+        kl, kl_error = mean_error([r["kl " + pair] / r["n"] for r in rows])
+        out[pair] = {"windows": len(rows), "tokens": int(tokens), "context": int(rows[0]["context"]),
+                     "perplexity": [math.exp(mean_error(loss[side])[0]) for side in (a, b)],
+                     "ratio": math.exp(ratio), "ratio_error": ratio_error, "kl": kl, "kl_error": kl_error,
+                     "largest_kl": max(r["max kl " + pair] for r in rows),
+                     "top": sum(r["top " + pair] for r in rows) / tokens}
     return out
 
 
 def best(runs, pair):
-    """The file with most windows among those that have the pair."""
-    return max((f for f in runs if pair in f["pairs"]), key=lambda f: f["windows"], default=None)
+    """The pair's figures at the context with most tokens."""
+    return max((f[pair] for f in runs if pair in f), key=lambda p: p["tokens"], default=None)
 
 
 def percent(p):
@@ -81,37 +80,26 @@ def markdown(models):
             lines.extend("| " + " | ".join(r) + " |" for r in rows)
             lines.append("")
 
+    def size(p):
+        return f"{p['windows']} × {p['tokens'] // p['windows']}"
+
+    def cells(runs, pairs, text):
+        return [text(p) if (p := best(runs, pair)) else "" for pair in pairs]
+
     def against_peer(model, runs):
-        f = best(runs, "peer-f16|ours-int8")
-        if not f:
-            return None
-        widest = f["pairs"].get("peer-f16|ours-f32")
-        return [model, f"{f['windows']} × {f['tokens'] // f['windows']}",
-                *(f"{f['perplexity'][s]['value']:.3f}" for s in ("peer-f16", "ours-int8")),
-                percent(f["pairs"]["peer-f16|ours-int8"]), percent(widest) if widest else "",
-                f"{100 * f['pairs']['peer-f16|ours-int8']['top']:.2f}"]
+        p = best(runs, "peer-f16|ours-int8")
+        return p and [model, size(p), *(f"{x:.3f}" for x in p["perplexity"]), percent(p),
+                      *cells(runs, ["peer-f16|ours-f32"], percent), f"{100 * p['top']:.2f}"]
 
     def cache(model, runs):
-        f = best(runs, "ours-f32|ours-int8")
-        if not f:
-            return None
-        p = f["pairs"]["ours-f32|ours-int8"]
-        theirs = best(runs, "peer-f16|peer-q8_0")
-        theirs = theirs["pairs"]["peer-f16|peer-q8_0"] if theirs else None
-        return [model, f"{f['windows']} × {f['tokens'] // f['windows']}", percent(p), millis(p), f"{100 * p['top']:.2f}",
-                percent(theirs) if theirs else "", millis(theirs) if theirs else ""]
+        p = best(runs, "ours-f32|ours-int8")
+        return p and [model, size(p), percent(p), millis(p), f"{100 * p['top']:.2f}",
+                      *cells(runs, ["peer-f16|peer-q8_0"], percent), *cells(runs, ["peer-f16|peer-q8_0"], millis)]
 
-    def exact(model, runs, cell):
-        f = best(runs, "exact|ours-int8")
-        if not f:
-            return None
+    def exact(model, runs, text, more=()):
+        p = best(runs, "exact|ours-int8")
         sides = ("peer-f16", "ours-f32", "peer-q8_0", "ours-int8")
-        return [model, f"{f['windows']} × {f['tokens'] // f['windows']}",
-                *(cell(f["pairs"]["exact|" + s]) if "exact|" + s in f["pairs"] else "" for s in sides)]
-
-    def swing(model, runs):
-        f = best(runs, "peer-f16|peer-f32-plain")
-        return [millis(f["pairs"]["peer-f16|peer-f32-plain"])] if f else [""]
+        return p and [model, size(p), *cells(runs, ["exact|" + s for s in sides] + list(more), text)]
 
     table("Against llama.cpp on the same file (F16 cache, flash attention)",
           ["model", "windows × tokens", "llama.cpp", "FreeToken, INT8 cache", "difference, %",
@@ -122,7 +110,7 @@ def markdown(models):
     header = ["model", "windows × tokens", "llama.cpp, F16 cache", "FreeToken, F32 cache", "llama.cpp, Q8_0 cache",
               "FreeToken, INT8 cache"]
     table("Distance from the exact result: mean KL, 1e-3 nats", header + ["llama.cpp, F16 flash, from its F32 plain"],
-          [r + swing(*m) for m in models.items() if (r := exact(*m, millis))])
+          [exact(*m, millis, ["peer-f16|peer-f32-plain"]) for m in models.items()])
     table("Distance from the exact result: perplexity, %", header, [exact(*m, percent) for m in models.items()])
     return lines
 
@@ -139,7 +127,8 @@ def main():
     parser.add_argument("--freetoken", type=pathlib.Path, help="the program; adds a card of this machine")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="names .md and .json")
     args = parser.parse_args()
-    models = {model: [figures(rows) for rows in runs] for model, runs in read_runs(args.csv).items()}
+    models = {model: [figures(windows) for windows in contexts.values()]
+              for model, contexts in read_runs(args.csv).items()}
     lines, card = markdown(models), {}
     if args.freetoken:
         card = machine(args.freetoken.resolve())
