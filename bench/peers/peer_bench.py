@@ -162,9 +162,11 @@ def spread(values, digits=0):
 
 
 def markdown(card, summary, quality, rows, args):
+    counts = [e["rounds"] for e in summary]
+    n_rounds = f"{min(counts)} to {max(counts)}" if counts and min(counts) < max(counts) else str(max(counts, default=0))
     disturbed = sum(r["others"] > args.quiet for r in rows)
     lines = ["# FreeToken and llama.cpp, in turn on the same machine", "",
-             f"{args.rounds} rounds; medians with least and most; {args.threads} threads. llama.cpp: flash attention, "
+             f"{n_rounds} rounds; medians with least and most; {args.threads} threads. llama.cpp: flash attention, "
              "F16 cache, micro-batch 512. FreeToken: INT8 cache. Warm-up not counted. "
              f"{disturbed} of {len(rows)} measurements had other load above {args.quiet:.0%}.", ""]
     titles = {"prefill": ("Prefill, tok/s (share: of the INT8 peak measured beside it)", 0, 1),
