@@ -497,7 +497,7 @@ FTK_API ftk_status ftk_encoder_result(const ftk_encoder *s, size_t i, ftk_encode
 /* Where each of input i's tokens is after layer `layer`: owners [tokens_in] gets the number of the survivor (in the
  * order of their rows) that holds it, -1 when it was dropped. */
 FTK_API ftk_status ftk_encoder_owners(const ftk_encoder *s, size_t i, int32_t layer, int32_t *owners, ftk_error *e);
-/* Debugging: as ftk_session_tap; activations are the packed states of all inputs still under way. */
+/* Debugging: as ftk_session_tap, once for each input still under way; the last call is that of the last layer. */
 FTK_API void ftk_encoder_tap(ftk_encoder *s, ftk_tap_fn fn, void *ctx);
 
 /* How a token's worth is judged before a layer. The first and the second need nothing but the model. */

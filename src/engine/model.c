@@ -71,11 +71,19 @@ ftk_status ftk_model_open(ftk_model **out, const char *path, const ftk_model_opt
     ftk_model *m = ftki_alloc(1, sizeof *m);
     if (!m) return ftki_fail(e, FTK_OUT_OF_MEMORY, "no memory for a model");
     ftk_status status = ftki_gguf_open(&m->gguf, path, e);
-    if (status == FTK_OK) status = ftki_config_read(&m->decoder.config, &m->gguf, e);
-    if (status == FTK_OK) status = ftki_tokenizer_open(&m->tokenizer, &m->gguf, e);
+    m->is_encoder = status == FTK_OK && ftki_encoder_is(&m->gguf);
+    if (status == FTK_OK && !m->is_encoder) status = ftki_config_read(&m->decoder.config, &m->gguf, e);
+    /* Pictures and sounds come without a vocabulary. */
+    if (status == FTK_OK && (!m->is_encoder || ftki_gguf_key(&m->gguf, "tokenizer.ggml.model")))
+        status = ftki_tokenizer_open(&m->tokenizer, &m->gguf, e);
     if (status == FTK_OK) status = read_names(m, e);
     m->decoder.kernels = kernels;
-    if (status == FTK_OK && !opts.vocab_only) {
+    if (status == FTK_OK && m->is_encoder) {
+        m->fingerprint = fingerprint(&m->gguf);
+        status = ftki_encoder_open_model(&m->encoder, &m->gguf, kernels, opts.n_threads, opts.progress,
+                                         opts.progress_ctx, e);
+        m->has_weights = status == FTK_OK;
+    } else if (status == FTK_OK && !opts.vocab_only) {
         m->fingerprint = fingerprint(&m->gguf);
         status = ftki_decoder_open(&m->decoder, &m->gguf, kernels, opts.n_threads, opts.progress,
                                    opts.progress_ctx, e);
@@ -88,7 +96,7 @@ ftk_status ftk_model_open(ftk_model **out, const char *path, const ftk_model_opt
         ftk_model_close(m);
         return status;
     }
-    if (opts.vocab_only) m->decoder.config.n_vocab = ftki_tokenizer_size(m->tokenizer);
+    if (opts.vocab_only && !m->is_encoder) m->decoder.config.n_vocab = ftki_tokenizer_size(m->tokenizer);
     *out = m;
     return FTK_OK;
 }
@@ -96,13 +104,27 @@ ftk_status ftk_model_open(ftk_model **out, const char *path, const ftk_model_opt
 void ftk_model_close(ftk_model *m) {
     if (!m) return;
     ftki_decoder_close(&m->decoder);
+    ftki_encoder_close_model(&m->encoder);
     ftki_tokenizer_close(m->tokenizer);
     ftki_gguf_close(&m->gguf);
     ftki_free(m->name);
     ftki_free(m);
 }
 
+static void encoder_info(const ftk_model *m, ftk_model_info *out) {
+    const ftki_encoder_config *c = &m->encoder.config;
+    *out = (ftk_model_info){
+        .architecture = c->arch_name, .name = m->name, .weight_type = m->weight_type, .chat_template = "",
+        .isa = m->decoder.kernels->name, .n_params = m->n_params, .file_bytes = m->gguf.file.len,
+        .weight_bytes = m->encoder.arena.bytes, .n_layers = c->n_layers, .n_heads = c->n_heads, .n_kv_heads = c->n_heads,
+        .head_dim = c->head_dim, .hidden = c->hidden, .ffn = c->ffn, .n_vocab = c->n_vocab, .train_context = c->max_tokens};
+}
+
 void ftk_model_get_info(const ftk_model *m, ftk_model_info *out) {
+    if (m->is_encoder) {
+        encoder_info(m, out);
+        return;
+    }
     const ftki_config *c = &m->decoder.config;
     *out = (ftk_model_info){
         .architecture = c->arch_name, .name = m->name, .weight_type = m->weight_type,

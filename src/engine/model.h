@@ -4,15 +4,18 @@
 #define FTKI_ENGINE_MODEL_H
 
 #include "model/decoder.h"
+#include "model/encoder.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
 struct ftk_model {
     ftki_gguf gguf;
-    ftki_tokenizer *tokenizer;
+    ftki_tokenizer *tokenizer; /* NULL: the file has no vocabulary (pictures, sounds) */
     bool has_template;       /* the file carries a chat template */
     const char *chat_family; /* recognised family, NULL: unknown or none */
     ftki_decoder decoder;
+    bool is_encoder;         /* `encoder` is filled then, `decoder` has the kernels alone */
+    ftki_encoder encoder;
     bool has_weights;        /* false: opened with vocab_only */
     uint64_t fingerprint;    /* of keys, tensor directory and samples of the data */
     uint64_t n_params;

@@ -13,6 +13,9 @@ static ftk_status complete(ftk_session_opts *out, const ftk_model *m, const ftk_
                            ftk_error *e) {
     ftk_session_opts s;
     ftki_options_read(&s, sizeof s, o);
+    if (m->is_encoder)
+        return ftki_fail(e, FTK_INVALID_ARGUMENT, "a %s model is an encoder: it classifies and embeds, and generates nothing",
+                         m->encoder.config.arch_name);
     if (!m->has_weights)
         return ftki_fail(e, FTK_INVALID_ARGUMENT, "the model was opened with vocab_only: it has no weights");
     int32_t trained = m->decoder.config.train_context;

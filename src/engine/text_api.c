@@ -4,6 +4,11 @@
 
 #include "engine/model.h"
 
+static ftk_status want_vocabulary(const ftk_model *m, ftk_error *e) {
+    if (m->tokenizer) return FTK_OK;
+    return ftki_fail(e, FTK_UNSUPPORTED, "a %s model takes no text", m->encoder.config.arch_name);
+}
+
 ftk_status ftk_tokenize(const ftk_model *m, const char *text, size_t len, int flags, ftk_token *ids,
                         size_t cap, size_t *n, ftk_error *e) {
     if (!m || !n || (!text && len > 0) || (!ids && cap > 0))
@@ -11,31 +16,35 @@ ftk_status ftk_tokenize(const ftk_model *m, const char *text, size_t len, int fl
     if (flags & ~(FTK_TOKENIZE_SPECIAL | FTK_TOKENIZE_BOS_EOS))
         return ftki_fail(e, FTK_INVALID_ARGUMENT, "flags 0x%x holds bits that mean nothing",
                          (unsigned)flags);
+    FTKI_TRY(want_vocabulary(m, e));
     return ftki_tokenizer_encode(m->tokenizer, text ? text : "", len, flags, ids, cap, n, e);
 }
 
 const char *ftk_token_bytes(const ftk_model *m, ftk_token id, bool special, size_t *len) {
     size_t ignored;
-    return ftki_tokenizer_bytes(m->tokenizer, id, special, len ? len : &ignored);
+    if (!len) len = &ignored;
+    *len = 0;
+    return m->tokenizer ? ftki_tokenizer_bytes(m->tokenizer, id, special, len) : NULL;
 }
 
 ftk_status ftk_detokenize(const ftk_model *m, const ftk_token *ids, size_t n, bool special,
                           char *text, size_t cap, size_t *len, ftk_error *e) {
     if (!m || !len || (!ids && n > 0) || (!text && cap > 0))
         return ftki_fail(e, FTK_INVALID_ARGUMENT, "model, ids, text and len must not be NULL");
+    FTKI_TRY(want_vocabulary(m, e));
     return ftki_tokenizer_decode(m->tokenizer, ids, n, special, text, cap, len, e);
 }
 
 bool ftk_token_is_end(const ftk_model *m, ftk_token id) {
-    return ftki_tokenizer_is_end(m->tokenizer, id);
+    return m->tokenizer && ftki_tokenizer_is_end(m->tokenizer, id);
 }
 
 bool ftk_token_is_special(const ftk_model *m, ftk_token id) {
-    return ftki_tokenizer_is_special(m->tokenizer, id);
+    return m->tokenizer && ftki_tokenizer_is_special(m->tokenizer, id);
 }
 
-ftk_token ftk_token_bos(const ftk_model *m) { return ftki_tokenizer_bos(m->tokenizer); }
-ftk_token ftk_token_eos(const ftk_model *m) { return ftki_tokenizer_eos(m->tokenizer); }
+ftk_token ftk_token_bos(const ftk_model *m) { return m->tokenizer ? ftki_tokenizer_bos(m->tokenizer) : -1; }
+ftk_token ftk_token_eos(const ftk_model *m) { return m->tokenizer ? ftki_tokenizer_eos(m->tokenizer) : -1; }
 
 /* -------------------------------------------------------------------- chat */
 
@@ -55,6 +64,7 @@ static ftk_status render(ftki_chat_text *out, const ftk_model *m, const char *fa
                          const ftk_message *messages, size_t n, bool add_generation_prompt,
                          char bos[64], ftk_error *e) {
     char eos[64];
+    FTKI_TRY(want_vocabulary(m, e));
     if (!family && !m->chat_family)
         return ftki_fail(e, FTK_UNSUPPORTED, "%s; choose one of: %s",
                          m->has_template ? "the model's chat template is not one we know"
