@@ -115,10 +115,10 @@ void ftki_encoder_run_close(ftki_encoder_run *r) {
 
 /* -------------------------------------------------------------------- tasks */
 
-/* A quarter of the rows, so that two and four threads end together, in whole tiles of attention's rows; more rows
- * than 64 push the weights of the next product out of the cache. */
+/* A quarter of the rows, so that two and four threads end together; more rows than 64 push the weights of the next
+ * product out of the cache. */
 int32_t ftki_encoder_block_rows(int32_t n) {
-    int32_t rows = ((n + 3) / 4 + 15) & ~15;
+    int32_t rows = (n + 15) / 16 * FTKI_ACT_ROWS;
     return rows < FTKI_ENCODER_BLOCK ? rows : FTKI_ENCODER_BLOCK;
 }
 
