@@ -48,6 +48,15 @@ ftk_status ftki_vocab_read_markers(ftki_vocab *v, const ftki_gguf *g, ftk_error 
     v->unknown = spm ? 0 : -1; /* SentencePiece's own defaults */
     v->bos = spm && v->n_tokens > 1 ? 1 : -1;
     v->eos = spm && v->n_tokens > 2 ? 2 : -1;
+    if (v->kind == FTKI_VOCAB_WPM) { /* what BERT calls them, by name and by llama.cpp's keys */
+        v->unknown = find_text(v, "[UNK]");
+        v->bos = find_text(v, "[CLS]");
+        v->eos = find_text(v, "[SEP]");
+        FTKI_TRY(read_id(v, g, "tokenizer.ggml.cls_token_id", &v->bos, e));
+        FTKI_TRY(read_id(v, g, "tokenizer.ggml.seperator_token_id", &v->eos, e)); /* spelled so in GGUF */
+        v->add_bos = v->bos >= 0;
+        v->add_eos = v->eos >= 0;
+    }
     ftk_token end_of_turn = -1, end_of_message = -1;
     FTKI_TRY(read_id(v, g, "tokenizer.ggml.bos_token_id", &v->bos, e));
     FTKI_TRY(read_id(v, g, "tokenizer.ggml.eos_token_id", &v->eos, e));
@@ -55,6 +64,14 @@ ftk_status ftki_vocab_read_markers(ftki_vocab *v, const ftki_gguf *g, ftk_error 
     FTKI_TRY(read_id(v, g, "tokenizer.ggml.eot_token_id", &end_of_turn, e));
     FTKI_TRY(read_id(v, g, "tokenizer.ggml.eom_token_id", &end_of_message, e));
 
+    if (v->kind == FTKI_VOCAB_WPM) {
+        if (v->unknown < 0)
+            return ftki_fail(e, FTK_FORMAT, "the WordPiece vocabulary has no token for unknown words "
+                             "(tokenizer.ggml.unknown_token_id, \"[UNK]\"); convert the model again");
+        const ftk_token markers[] = {v->unknown, v->bos, v->eos, find_text(v, "[MASK]"), find_text(v, "[PAD]")};
+        for (size_t i = 0; i < sizeof markers / sizeof *markers; i++)
+            if (markers[i] >= 0) v->types[markers[i]] = FTKI_TOKEN_CONTROL;
+    }
     v->add_bos = v->add_bos && v->bos >= 0;
     FTKI_TRY(ftki_gguf_bool_or(g, "tokenizer.ggml.add_bos_token", &v->add_bos, e));
     FTKI_TRY(ftki_gguf_bool_or(g, "tokenizer.ggml.add_eos_token", &v->add_eos, e));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The tokenizer as the rest of the engine sees it: special tokens first, the text between them
- * through byte-level BPE or SentencePiece, and back. Owns the parts; docs/tokenizers.md has the
+ * through byte-level BPE, SentencePiece or WordPiece, and back. Owns the parts; docs/tokenizers.md has the
  * rules and where implementations differ. */
 #include "text/tokenizer.h"
 
@@ -11,12 +11,14 @@
 #include "text/specials.h"
 #include "text/spm.h"
 #include "text/utf8.h"
+#include "text/wordpiece.h"
 
 struct ftki_tokenizer {
     ftki_vocab vocab;
     ftki_specials specials;
-    ftki_bpe bpe; /* one of the two is open, as vocab.kind says */
+    ftki_bpe bpe; /* one of the three is open, as vocab.kind says */
     ftki_spm spm;
+    ftki_wordpiece wordpiece;
     bool space_first; /* SentencePiece: text gets a space in front where it starts ... */
     bool space_after; /* ... and where it follows a control token */
 };
@@ -41,12 +43,28 @@ static ftk_status open_spm(ftki_tokenizer *t, const ftki_gguf *g, ftk_error *e) 
     return ftki_spm_open(&t->spm, &t->vocab, e);
 }
 
+/* Decoding takes the space of the first word away; encoding ends words at spaces by itself. */
+static ftk_status open_wordpiece(ftki_tokenizer *t, const ftki_gguf *g, ftk_error *e) {
+    t->space_first = t->space_after = true;
+    return ftki_wordpiece_open(&t->wordpiece, &t->vocab, g, e);
+}
+
+static ftk_status open_kind(ftki_tokenizer *t, const ftki_gguf *g, ftk_error *e) {
+    switch (t->vocab.kind) {
+    case FTKI_VOCAB_BPE:
+        return open_bpe(t, g, e);
+    case FTKI_VOCAB_SPM:
+        return open_spm(t, g, e);
+    default:
+        return open_wordpiece(t, g, e);
+    }
+}
+
 ftk_status ftki_tokenizer_open(ftki_tokenizer **out, const ftki_gguf *g, ftk_error *e) {
     ftki_tokenizer *t = ftki_alloc(1, sizeof *t);
     if (!t) return ftki_fail(e, FTK_OUT_OF_MEMORY, "no memory for the tokenizer");
     ftk_status status = ftki_vocab_open(&t->vocab, g, e);
-    if (status == FTK_OK)
-        status = t->vocab.kind == FTKI_VOCAB_BPE ? open_bpe(t, g, e) : open_spm(t, g, e);
+    if (status == FTK_OK) status = open_kind(t, g, e);
     if (status == FTK_OK) status = ftki_vocab_read_markers(&t->vocab, g, e);
     if (status == FTK_OK) status = ftki_specials_open(&t->specials, &t->vocab, e);
     if (status == FTK_OK) *out = t;
@@ -78,6 +96,7 @@ static ftk_status encode_run(encoder *c, const char *text, size_t len, bool pref
     if (len == 0) return FTK_OK;
     if (c->t->vocab.kind == FTKI_VOCAB_BPE)
         return ftki_bpe_encode(&c->t->bpe, text, len, &c->split, &c->scratch, &c->ids, e);
+    if (c->t->vocab.kind == FTKI_VOCAB_WPM) return ftki_wordpiece_encode(&c->t->wordpiece, text, len, &c->ids, e);
     return ftki_spm_encode(&c->t->spm, text, len, prefix, &c->buffer, &c->scratch, &c->ids, e);
 }
 

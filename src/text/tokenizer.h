@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tokenizers: text to ids and back, from the vocabulary a GGUF file carries.
- * Byte-level BPE (GPT-2 style, pre-tokenised by PCRE2) and SentencePiece-style BPE (scores, byte
- * fallback). Immutable after open, shared by threads; linear time, constant stack. */
+ * Byte-level BPE (GPT-2 style, pre-tokenised by PCRE2), SentencePiece-style BPE (scores, byte
+ * fallback) and WordPiece. Immutable after open, shared by threads; linear time, constant stack. */
 #ifndef FTKI_TEXT_TOKENIZER_H
 #define FTKI_TEXT_TOKENIZER_H
 

@@ -108,6 +108,24 @@ static int byte_piece(const char *text, size_t len) {
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
+static bool begins(ftki_text text, const char *start) {
+    return text.len >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
+}
+
+/* A WordPiece piece: a space in front of one that begins a word, nothing before one that goes on. */
+static size_t place_piece(const ftki_vocab *v, ftki_text text, char *out) {
+    size_t skip = 0, n = 0;
+    if (v->hashes) {
+        if (text.len > 2 && begins(text, "##")) skip = 2;
+        else out[n++] = ' ';
+    } else if (begins(text, "\xE2\x96\x81")) {
+        out[n++] = ' ';
+        skip = 3;
+    }
+    memcpy(out + n, text.data + skip, text.len - skip);
+    return n + text.len - skip;
+}
+
 /* Spells one token out into v->bytes at `start` and returns its length. */
 static ftk_status place_token(ftki_vocab *v, ftk_token id, ftki_text text, size_t start,
                               size_t *len, ftk_error *e) {
@@ -132,10 +150,22 @@ static ftk_status place_token(ftki_vocab *v, ftk_token id, ftki_text text, size_
     } else if (v->kind == FTKI_VOCAB_SPM && !ftki_vocab_is(v, id, FTKI_TYPES_MARKER)) {
         *len = unescape_spaces(text.data, text.len, out);
         return FTK_OK;
+    } else if (v->kind == FTKI_VOCAB_WPM && ftki_vocab_is(v, id, FTKI_TYPES_TEXT)) {
+        *len = place_piece(v, text, out);
+        return FTK_OK;
     }
     memcpy(out, text.data, text.len);
     *len = text.len;
     return FTK_OK;
+}
+
+/* llama.cpp's converter marks the pieces that begin a word, which are most of a vocabulary; BERT's
+ * own spelling marks the others. */
+static bool marks_continuations(const ftki_key *tokens) {
+    size_t at = 0;
+    uint64_t marked = 0;
+    for (uint64_t i = 0; i < tokens->count; i++) marked += begins(ftki_key_next_text(tokens, &at), "\xE2\x96\x81");
+    return marked < tokens->count / 8 + 1;
 }
 
 static ftk_status place_tokens(ftki_vocab *v, const ftki_key *tokens, bool typed, ftk_error *e) {
@@ -196,9 +226,10 @@ static ftk_status read_kind(ftki_vocab *v, const ftki_gguf *g, ftk_error *e) {
     FTKI_TRY(ftki_gguf_text(g, "tokenizer.ggml.model", &model, e));
     if (model.len == 4 && memcmp(model.data, "gpt2", 4) == 0) v->kind = FTKI_VOCAB_BPE;
     else if (model.len == 5 && memcmp(model.data, "llama", 5) == 0) v->kind = FTKI_VOCAB_SPM;
+    else if (model.len == 4 && memcmp(model.data, "bert", 4) == 0) v->kind = FTKI_VOCAB_WPM;
     else
         return ftki_fail(e, FTK_UNSUPPORTED, "the tokenizer model '%.*s' is not supported; those "
-                         "that are: gpt2 (byte-level BPE), llama (SentencePiece)",
+                         "that are: gpt2 (byte-level BPE), llama (SentencePiece), bert (WordPiece)",
                          (int)(model.len < 64 ? model.len : 64), model.data);
     return FTK_OK;
 }
@@ -219,12 +250,13 @@ static ftk_status open_into(ftki_vocab *v, const ftki_gguf *g, ftk_error *e) {
     v->types = ftki_alloc(n, 1);
     v->is_end = ftki_alloc(n, 1);
     v->starts = ftki_alloc(n + 1, sizeof *v->starts);
-    v->bytes = ftki_alloc(tokens->bytes, 1); /* undoing an alphabet never lengthens */
+    v->bytes = ftki_alloc(tokens->bytes + n, 1); /* WordPiece may add a space, nothing else lengthens */
     if (!v->types || !v->is_end || !v->starts || !v->bytes)
         return ftki_fail(e, FTK_OUT_OF_MEMORY, "no memory for a vocabulary of %d tokens",
                          v->n_tokens);
     memset(v->byte_ids, 0xFF, sizeof v->byte_ids);
     FTKI_TRY(read_types(v, types, e));
+    v->hashes = v->kind == FTKI_VOCAB_WPM && marks_continuations(tokens);
     FTKI_TRY(place_tokens(v, tokens, types != NULL, e));
     if (v->kind == FTKI_VOCAB_SPM) FTKI_TRY(read_scores(v, scores, e));
     return build_slots(v, e);

@@ -29,7 +29,8 @@ typedef enum ftki_token_type {
 #define FTKI_TYPES_TEXT (FTKI_TYPE_BIT(FTKI_TOKEN_NORMAL) | FTKI_TYPE_BIT(FTKI_TOKEN_UNUSED))
 #define FTKI_TYPES_MARKER (FTKI_TYPE_BIT(FTKI_TOKEN_CONTROL) | FTKI_TYPE_BIT(FTKI_TOKEN_UNKNOWN))
 
-typedef enum ftki_vocab_kind { FTKI_VOCAB_BPE, FTKI_VOCAB_SPM } ftki_vocab_kind;
+/* WPM is WordPiece: pieces that begin a word have a space in front, as in SentencePiece. */
+typedef enum ftki_vocab_kind { FTKI_VOCAB_BPE, FTKI_VOCAB_SPM, FTKI_VOCAB_WPM } ftki_vocab_kind;
 
 typedef struct ftki_vocab {
     ftki_vocab_kind kind;
@@ -45,6 +46,7 @@ typedef struct ftki_vocab {
     uint32_t longest;        /* bytes of the longest token text can merge to */
     ftk_token bos, eos, unknown; /* -1: none */
     bool add_bos, add_eos;
+    bool hashes;             /* WPM: the file marks continuations by "##", not beginnings by U+2581 */
 } ftki_vocab;
 
 /* Reads and checks tokenizer.ggml.model, tokens, token_type and scores. */

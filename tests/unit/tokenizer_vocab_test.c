@@ -34,8 +34,8 @@ static void set_type(tiny_gguf *g, int32_t id, int32_t type, size_t n) {
 static void unknown_kinds_are_named(void **state) {
     (void)state;
     tiny_gguf g = good_bpe();
-    tiny_set_text(&g, "tokenizer.ggml.model", "bert");
-    refused(g, FTK_UNSUPPORTED, "'bert'", "gpt2");
+    tiny_set_text(&g, "tokenizer.ggml.model", "unigram");
+    refused(g, FTK_UNSUPPORTED, "'unigram'", "gpt2");
     g = good_bpe();
     tiny_drop_key(&g, "tokenizer.ggml.model");
     refused(g, FTK_FORMAT, "tokenizer.ggml.model", "");
