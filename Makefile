@@ -5,14 +5,17 @@ PREFIX ?= /usr/local
 MODEL  ?= smollm2-135m
 FUZZ_SECONDS ?= 60
 
-.PHONY: all demo test quick-test sanitize arm fuzz bench install clean deps deps-test deps-fuzz
+.PHONY: all demo test quick-test sanitize arm fuzz bench install clean program deps deps-media deps-test deps-fuzz
 
-all: deps
+all: deps-media program
+
+# Pictures and sounds are part of it where their libraries are installed.
+program:
 	cmake -S . -B $(BUILD) -G Ninja -DFREETOKEN_TESTS=OFF
 	cmake --build $(BUILD)
 
 # Installs what is missing, builds, brings the default model and asks it about a long document.
-demo: all
+demo: deps program
 	$(BUILD)/freetoken pull $(MODEL)
 	$(BUILD)/freetoken run $(MODEL) --file examples/panama-canal.txt \
 	  --prompt "When was the Panama Canal opened, and which ship was the first to pass through it?"
@@ -35,6 +38,8 @@ arm: deps-test
 fuzz: deps-fuzz
 	scripts/run-fuzzers $(FUZZ_SECONDS)
 
+deps-media:
+	scripts/install-deps media
 deps:
 	scripts/install-deps build
 deps-test:

@@ -9,6 +9,8 @@ typedef int (*command_fn)(int argc, char **argv);
     X(run, "complete a text, answer a question, or chat")                   \
     X(bench, "measure prefill and decode speed and memory")                 \
     X(eval, "measure perplexity, and agreement with another setting")       \
+    X(classify, "name what pictures, sounds and texts show")                \
+    X(embed, "turn pictures, sounds and texts into vectors")                \
     X(inspect, "show what a GGUF file holds and whether it would load")     \
     X(tokenize, "turn text into token ids and back")                        \
     X(quantize, "write a copy of a model with smaller weights")             \

@@ -4,7 +4,7 @@ import os
 
 import support
 
-COMMANDS = ["run", "bench", "eval", "inspect", "tokenize", "quantize", "pull", "doctor"]
+COMMANDS = ["run", "bench", "eval", "classify", "embed", "inspect", "tokenize", "quantize", "pull", "doctor"]
 
 
 class UsageTest(support.ProgramTest):
