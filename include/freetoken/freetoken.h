@@ -544,7 +544,9 @@ typedef struct ftk_encoder_reduction {
                                  are asked; 0: 1 (PABEE) */
     int32_t min_layers;       /* computed before the first exit; 0: 1 */
     /* Sparse attention. */
-    int32_t attend;           /* keys each query reads, the best by their scores in 8 bits; 0: all */
+    int32_t attend;           /* keys each query reads, rounded up to pages of 32: a block of up to 64 queries picks, per
+                                 head, the pages whose mean key agrees most with its mean query; the first page
+                                 always; 0: all. Inputs of fewer tokens read all */
     int32_t min_tokens;       /* inputs shorter than this are dense, exits aside; 0: 1 */
     int32_t tile;             /* keep counts are rounded up to multiples of this; 0: 1 */
 } ftk_encoder_reduction;

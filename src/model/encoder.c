@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "kernels/kv_layout.h"
+#include "reduce/encoder_select.h"
 
 /* ------------------------------------------------------------------- memory */
 
@@ -19,7 +20,8 @@ static size_t round_up(size_t n) { return (n + FTKI_ALIGN - 1) & ~(size_t)(FTKI_
 static int32_t largest(int32_t a, int32_t b) { return a > b ? a : b; }
 
 /* Bytes of one worker's piece; with `base` also lays it out. */
-static size_t lay_work(ftki_encoder_work *w, const ftki_encoder *m, ftki_kv_format format, unsigned char *base) {
+static size_t lay_work(ftki_encoder_work *w, const ftki_encoder *m, ftki_kv_format format, size_t max_pages,
+                       unsigned char *base) {
     const ftki_encoder_config *c = &m->config;
     size_t rows = FTKI_ENCODER_BLOCK, at = 0;
     int32_t widest = largest(largest(c->hidden, c->ffn), c->input_cols);
@@ -39,6 +41,11 @@ static size_t lay_work(ftki_encoder_work *w, const ftki_encoder *m, ftki_kv_form
     TAKE(w->total.max, rows * sizeof(float));
     TAKE(w->total.sum, rows * sizeof(float));
     TAKE(w->end, rows * sizeof(int32_t));
+    TAKE(w->pages, max_pages * sizeof *w->pages);
+    TAKE(w->bias, max_pages * sizeof *w->bias);
+    TAKE(w->page_order, max_pages * sizeof(int32_t));
+    TAKE(w->page_numbers, max_pages * sizeof(int32_t));
+    TAKE(w->page_score, max_pages * sizeof(float));
 #undef TAKE
     return at;
 }
@@ -55,7 +62,7 @@ ftk_status ftki_encoder_run_open(ftki_encoder_run *out, const ftki_encoder *m, f
     r.kv_half = heads * pages;
     r.similar_stride = FTKI_ENCODER_BLOCK * (half + FTKI_PANEL);
     ftki_encoder_work measured;
-    size_t work_bytes = lay_work(&measured, m, format, NULL);
+    size_t work_bytes = lay_work(&measured, m, format, pages, NULL);
     ftki_arena *a = &r.arena;
     struct {
         void **field;
@@ -101,7 +108,7 @@ ftk_status ftki_encoder_run_open(ftki_encoder_run *out, const ftki_encoder *m, f
     for (size_t i = 0; i < n_workers; i++) r.works[i].index = (int32_t)i;
     for (size_t i = 0; i < (size_t)r.max_pages; i++) r.bias_list[i] = r.bias + i * FTKI_PAGE;
     for (size_t i = 0; i < n_workers; i++)
-        lay_work(&r.works[i], m, format, (unsigned char *)ftki_arena_at(a, works_at) + i * work_bytes);
+        lay_work(&r.works[i], m, format, pages, (unsigned char *)ftki_arena_at(a, works_at) + i * work_bytes);
     for (size_t i = 0; i < 2 * r.kv_half; i++) r.page_list[i] = r.pages + i * r.page_bytes;
     for (int32_t i = 0; i < c->ffn; i++) r.ones[i] = 1.0f;
     *out = r;
@@ -172,7 +179,56 @@ static ftki_attn attention_of(const ftki_encoder_run *r, ftki_encoder_work *w, c
                        .bias = r->merged && !r->plan->r.no_size_bias ? r->bias_list + item->page : NULL};
 }
 
-/* Softmax state of a's rows over all pages of the item, in w->total. */
+/* Leaves of a's pages those whose mean key agrees most with the mean of a's queries, `attend` keys at least, the first
+ * page among them (it holds the class token); page_numbers says which. Returns the entries that are left. Choosing for
+ * a block of queries keeps a page's keys in the registers of many rows; bounds of pages as in Quest are for one. */
+static int32_t choose_pages(const ftki_encoder_run *r, ftki_encoder_work *w, const ftki_encoder_item *item, int32_t head,
+                            ftki_attn *a, int32_t attend) {
+    size_t stride = 3 * (size_t)r->model->config.hidden, dim = (size_t)a->head_dim;
+    int32_t n_pages = (item->n + FTKI_PAGE - 1) / FTKI_PAGE, keep = (attend + FTKI_PAGE - 1) / FTKI_PAGE;
+    if (keep >= n_pages) return item->n;
+    float query[FTKI_MAX_HEAD_DIM] = {0}, key[FTKI_MAX_HEAD_DIM];
+    for (int32_t i = 0; i < a->n_tokens; i++) r->model->kernels->add(a->q + (size_t)i * stride, a->head_dim, query);
+    for (int32_t p = 0; p < n_pages; p++) {
+        int32_t end = (p + 1) * FTKI_PAGE < item->n ? (p + 1) * FTKI_PAGE : item->n;
+        memset(key, 0, dim * sizeof *key);
+        for (int32_t t = p * FTKI_PAGE; t < end; t++)
+            r->model->kernels->add(r->qkv + (size_t)(item->first + t) * stride + stride / 3 + (size_t)head * dim, a->head_dim, key);
+        float score = 0.0f;
+        for (size_t i = 0; i < dim; i++) score = fmaf(query[i], key[i], score);
+        w->page_score[p] = p == 0 ? INFINITY : score / (float)(end - p * FTKI_PAGE);
+        w->page_order[p] = p;
+    }
+    ftki_order_descending(w->page_order, n_pages, w->page_score);
+    for (int32_t i = 0; i < keep; i++) w->page_score[w->page_order[i]] = INFINITY;
+    int32_t n = 0;
+    for (int32_t p = 0; p < n_pages; p++) {
+        if (w->page_score[p] != INFINITY) continue;
+        w->pages[n] = a->pages[p];
+        w->bias[n] = a->bias ? a->bias[p] : NULL;
+        w->page_numbers[n++] = p;
+    }
+    a->pages = w->pages;
+    a->bias = a->bias ? w->bias : NULL;
+    bool whole = w->page_numbers[n - 1] < n_pages - 1; /* the last page of the item may be a part of one */
+    int32_t entries = whole ? n * FTKI_PAGE : (n - 1) * FTKI_PAGE + item->n - (n_pages - 1) * FTKI_PAGE;
+    for (int32_t i = 0; i < a->n_tokens; i++) w->end[i] = entries;
+    return entries;
+}
+
+/* Adds the attention that entries received to the columns of the tokens they are. */
+static void add_columns(const ftki_encoder_run *r, ftki_encoder_work *w, const ftki_encoder_item *item, const ftki_attn *a,
+                        int32_t entries, float *columns) {
+    if (entries == item->n) {
+        r->model->kernels->attn_columns(a, w->prepared, &w->total, entries, columns);
+        return;
+    }
+    memset(w->ffn, 0, (size_t)entries * sizeof *w->ffn);
+    r->model->kernels->attn_columns(a, w->prepared, &w->total, entries, w->ffn);
+    for (int32_t i = 0; i < entries; i++) columns[w->page_numbers[i / FTKI_PAGE] * FTKI_PAGE + i % FTKI_PAGE] += w->ffn[i];
+}
+
+/* Softmax state of a's rows over its first n_tokens entries, in w->total. */
 static void attend_all(const ftki_encoder_run *r, ftki_encoder_work *w, const ftki_attn *a, int32_t n_tokens) {
     const ftki_kernels *k = r->model->kernels;
     int32_t n_pages = (n_tokens + FTKI_PAGE - 1) / FTKI_PAGE, dim = ftki_kv_dim(a->head_dim);
@@ -190,17 +246,19 @@ static void attend_rows(ftki_encoder_run *r, ftki_encoder_work *w, const piece *
     const ftki_kernels *k = r->model->kernels;
     ftki_encoder_item *item = &r->items[p->item];
     int32_t rows = p->end - p->begin, d = c->hidden, wants = ftki_encoder_wants_columns(r, layer);
+    int32_t attend = item->tokens_in < r->plan->r.min_tokens ? 0 : r->plan->r.attend;
     float *columns = r->columns + item->columns + (size_t)p->number * (size_t)item->n;
     if (wants == 2 || (wants == 1 && p->number == 0)) memset(columns, 0, (size_t)item->n * sizeof *columns);
     for (int32_t h = 0; h < c->n_heads; h++) {
         ftki_attn a = attention_of(r, w, item, layer, h, p->begin, rows);
-        attend_all(r, w, &a, item->n);
+        int32_t entries = attend ? choose_pages(r, w, item, h, &a, attend) : item->n;
+        attend_all(r, w, &a, entries);
         k->attn_finish(&a, &w->total, w->rows + h * c->head_dim, (size_t)d);
-        if (wants == 2) k->attn_columns(&a, w->prepared, &w->total, item->n, columns);
+        if (wants == 2) add_columns(r, w, item, &a, entries, columns);
         if (wants == 1 && p->number == 0) {
             a.n_tokens = 1;
             k->attn_prepare(&a, w->prepared); /* its layout depends on the number of rows */
-            k->attn_columns(&a, w->prepared, &w->total, item->n, columns);
+            add_columns(r, w, item, &a, entries, columns);
         }
     }
     float *x = state_row(r, item, p->begin);
@@ -337,7 +395,10 @@ static void forward_worker(void *ctx, int32_t worker, int32_t n_workers) {
             account(r, i, r->attention_tokens);
             if (!middle) account(r, i, r->ffn_tokens);
         }
-        run_pieces(r, w, i, FTKI_ROWS_ATTEND | (middle ? 0 : FTKI_ROWS_FFN | project));
+        /* Sparse attention looks at keys as they were projected, which the next projection overwrites. */
+        bool sparse = r->plan->r.attend > 0;
+        run_pieces(r, w, i, FTKI_ROWS_ATTEND | (middle ? 0 : FTKI_ROWS_FFN | (sparse ? 0 : project)));
+        if (!middle && sparse && project) run_pieces(r, w, i, project);
         if (middle) {
             reduce_items(r, w, i, ftki_encoder_reduce_middle);
             if (worker == 0) account(r, i, r->ffn_tokens);
@@ -358,9 +419,9 @@ static void forward_worker(void *ctx, int32_t worker, int32_t n_workers) {
     for (int32_t i; (i = ftki_team_next(r->team)) < r->n_items;) ftki_encoder_finish(r, w, i);
 }
 
-static uint64_t layer_madds(const ftki_encoder_config *c, int64_t n_attention, int64_t n_ffn) {
+static uint64_t layer_madds(const ftki_encoder_config *c, int64_t n_attention, int64_t n_keys, int64_t n_ffn) {
     int64_t d = c->hidden;
-    return (uint64_t)(n_attention * (4 * d * d + 2 * n_attention * d) + n_ffn * 2 * d * c->ffn);
+    return (uint64_t)(n_attention * (4 * d * d + 2 * n_keys * d) + n_ffn * 2 * d * c->ffn);
 }
 
 ftk_status ftki_encoder_run_all(ftki_encoder_run *r, ftk_error *e) {
@@ -389,8 +450,11 @@ ftk_status ftki_encoder_run_all(ftki_encoder_run *r, ftk_error *e) {
     for (int32_t i = 0; i < r->n_items; i++)
         for (int32_t y = 0; y < c->n_layers; y++) {
             size_t at = (size_t)(i * c->n_layers + y);
-            r->items[i].madds += layer_madds(c, r->attention_tokens[at], r->ffn_tokens[at]);
-            r->items[i].madds_dense += layer_madds(c, r->items[i].tokens_in, r->items[i].tokens_in);
+            int32_t n = r->attention_tokens[at], in = r->items[i].tokens_in, keys = n;
+            int32_t read = (r->plan->r.attend + FTKI_PAGE - 1) / FTKI_PAGE * FTKI_PAGE;
+            if (read > 0 && read < n && in >= r->plan->r.min_tokens) keys = read;
+            r->items[i].madds += layer_madds(c, n, keys, r->ffn_tokens[at]);
+            r->items[i].madds_dense += layer_madds(c, in, in, in);
         }
     return FTK_OK;
 }

@@ -115,6 +115,11 @@ typedef struct ftki_encoder_work {
     void *prepared;
     ftki_attn_state segment, total;
     int32_t *end;   /* [B] */
+    /* Sparse attention: the pages a block reads, [max_pages] each. */
+    const unsigned char **pages;
+    const float **bias;
+    int32_t *page_order, *page_numbers;
+    float *page_score;
 } ftki_encoder_work;
 
 /* Checks the policy against the model and fills the plan; NULL: dense. */

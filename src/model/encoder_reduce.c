@@ -126,7 +126,7 @@ static const float *key_of(const ftki_encoder_run *r, const ftki_encoder_item *i
 }
 
 /* Attention received by each row, summed over heads and the tasks' rows. */
-static void add_columns(const ftki_encoder_run *r, const ftki_encoder_item *item, int32_t wants, float *score) {
+static void sum_columns(const ftki_encoder_run *r, const ftki_encoder_item *item, int32_t wants, float *score) {
     size_t n = (size_t)item->n, rows = (size_t)ftki_encoder_block_rows(item->n), tasks = wants == 1 ? 1 : (n + rows - 1) / rows;
     const float *columns = r->columns + item->columns;
     memcpy(score, columns, n * sizeof *score);
@@ -222,7 +222,7 @@ void ftki_encoder_reduce_middle(ftki_encoder_run *r, ftki_encoder_work *w, int32
     int32_t wants = ftki_encoder_wants_columns(r, layer);
     if (item->tokens_in < p->r.min_tokens) return;
     for (int32_t t = 0; t < item->n; t++) r->source[first + (size_t)t] = t;
-    if (wants) add_columns(r, item, wants, r->scores + first);
+    if (wants) sum_columns(r, item, wants, r->scores + first);
     if (scores_next(r, layer)) {
         float *next = r->next_scores + first;
         if (p->r.by == FTK_SELECT_ATTENTION) memcpy(next, r->scores + first, (size_t)item->n * sizeof *next);
@@ -299,7 +299,8 @@ static ftk_status check_numbers(const ftk_encoder_reduction *p, const ftki_encod
         return ftki_fail(e, FTK_INVALID_ARGUMENT, "merge_similarity must be -1 to 1");
     if ((unsigned)p->by > FTK_SELECT_LEARNED || (unsigned)p->exit_by > FTK_EXIT_ENTROPY)
         return ftki_fail(e, FTK_INVALID_ARGUMENT, "unknown score or exit rule");
-    if (p->attend) return ftki_fail(e, FTK_UNSUPPORTED, "attend is not supported by this version");
+    if (p->attend > FTKI_ENCODER_BLOCK * m->config.ffn) /* room for their columns */
+        return ftki_fail(e, FTK_INVALID_ARGUMENT, "attend is %d, must be 0 to %d", p->attend, FTKI_ENCODER_BLOCK * m->config.ffn);
     if (p->by == FTK_SELECT_LEARNED && m->config.info.n_scorers == 0)
         return ftki_fail(e, FTK_UNSUPPORTED, "the model's file has no learned scorers (blk.N.select_token.weight)");
     if ((p->exit_tau > 0.0f || p->patience > 0) && m->config.info.n_exits == 0)

@@ -159,7 +159,8 @@ static void threads_levels_and_batches_agree(void **state) {
     (void)state;
     static const ftk_encoder_reduction policies[] = {
         {0}, {.keep = 0.6f}, {.keep = 0.7f, .fine_keep = 0.7f, .fuse = true}, {.merge = 5}, {.merge = 4, .merge_local = true},
-        {.keep = 0.5f, .by = FTK_SELECT_KEY_NORM}, {.keep = 0.5f, .by = FTK_SELECT_DISTINCT}, {.exit_tau = 0.5f}, {.patience = 2}};
+        {.keep = 0.5f, .by = FTK_SELECT_KEY_NORM}, {.keep = 0.5f, .by = FTK_SELECT_DISTINCT}, {.exit_tau = 0.5f}, {.patience = 2}, {.attend = 40},
+        {.attend = 40, .keep = 0.8f, .merge = 2}};
     ftk_error e;
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
         float want[3][LABELS], got[LABELS];
