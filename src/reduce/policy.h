@@ -25,6 +25,7 @@ typedef struct ftki_policy {
     bool *slides;         /* [n_layers] */
     int32_t *events;      /* [n_events] layers after which hidden states are reduced, ascending */
     int32_t n_events;
+    bool as_given;        /* budgets are taken as they are: neither kv_keep nor kv_bytes was set */
     void *memory;
 } ftki_policy;
 
@@ -38,12 +39,17 @@ const char *ftki_policy_dense_because(const ftki_policy *p, int32_t n);
 
 /* Hidden states left of n after each layer: counts [n_layers], descending; counts[l] is what layer
  * l + 1 computes. The last one is exactly what was asked for (keep, keep_tokens, let_go_keep), never
- * below n_protected. Several events share the removal in equal ratios. */
-void ftki_policy_tokens(const ftki_policy *p, int32_t n, int32_t n_protected, int32_t *counts);
+ * below n_protected for a share. Several events share the removal in equal ratios. FTK_INVALID_ARGUMENT when
+ * keep_tokens is below n_protected. */
+ftk_status ftki_policy_tokens(const ftki_policy *p, int32_t n, int32_t n_protected, int32_t *counts,
+                              ftk_error *e);
 
 /* KV entries to keep: kept [n_layers][n_kv_heads] of entries [n_layers], which each head of the layer
- * has for the segment, never below min(n_protected, entries). Their sum is exactly what was asked
- * for: round(kv_keep * all), or with kv_bytes the most that whole pages of page_bytes allow.
+ * has for the segment, never below min(n_protected, entries). A head with a window keeps at most
+ * sinks + window; layers that slide are left whole. The sum over the other layers is exactly what was asked
+ * for as far as these limits allow: round(kv_keep * their entries), or with kv_bytes as many whole pages of
+ * page_bytes as it holds (the sliding layers' pages counted). With kv_shared the heads of a layer get
+ * one number and the sum is exact per head.
  * FTK_INVALID_ARGUMENT when the protected alone exceed kv_bytes. With FTK_BUDGET_ADAPTIVE the layer's heads get equal
  * shares here and are balanced by ftki_budget_adapt. */
 ftk_status ftki_policy_entries(const ftki_policy *p, const int32_t *entries, int32_t n_protected,

@@ -4,6 +4,7 @@
 #ifndef FTKI_REDUCE_SCORE_H
 #define FTKI_REDUCE_SCORE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "freetoken/freetoken.h"

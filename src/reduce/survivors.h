@@ -25,8 +25,9 @@ void ftki_survivors_rewind(ftki_survivors *s, int32_t n);
 /* Adds tokens [first, first + n), standing for themselves at every layer. */
 void ftki_survivors_append(ftki_survivors *s, int32_t n);
 /* After layer `layer`, of the tokens alive [n_alive] (original indices, ascending, all of one segment) the i-th is stood for by
- * the into[i]-th; into[i] = -1: it is dropped. */
-void ftki_survivors_event(ftki_survivors *s, int32_t layer, const int32_t *alive, int32_t n_alive, const int32_t *into);
+ * the into[i]-th, into[i] <= i and into[into[i]] == into[i]; into[i] = -1: it is dropped. The segment is the last
+ * one appended, its events come in ascending layers. False: more than max_events different layers. */
+bool ftki_survivors_event(ftki_survivors *s, int32_t layer, const int32_t *alive, int32_t n_alive, const int32_t *into);
 /* The token that stands for `token` in what layer `layer` computes; -1: none. */
 int32_t ftki_survivors_owner(const ftki_survivors *s, int32_t layer, int32_t token);
 
