@@ -49,9 +49,46 @@ static void walk(const ftki_gguf *g, const uint8_t *data, size_t size) {
     }
 }
 
+/* Dense and then with everything that can be left out. */
+static void use_encoder(const ftk_model *m, const ftk_encoder_info *info) {
+    enum { VALUES = 1 << 18 };
+    static float values[VALUES], states[VALUES];
+    static const ftk_token tokens[PROMPT] = {0};
+    ftk_input in = {.kind = info->input, .ids = tokens, .n = info->max_tokens < PROMPT ? (size_t)info->max_tokens : PROMPT,
+                    .values = values, .rows = info->frames, .cols = info->features};
+    if (info->input == FTK_INPUT_PIXELS) in.rows = in.cols = info->image_size;
+    int64_t n = (int64_t)in.rows * in.cols * (info->input == FTK_INPUT_PIXELS ? info->channels : 1);
+    if (info->input != FTK_INPUT_TOKENS && n > VALUES) return;
+    for (int64_t i = 0; i < n; i++) values[i] = (float)(i * 37 % 101) / 50 - 1;
+    ftk_encoder *s = NULL;
+    ftk_error e = {0};
+    ftk_status status = ftk_encoder_open(&s, m, &(ftk_encoder_opts){.n_threads = 1, .max_bytes = (uint64_t)256 << 20}, &e);
+    if (status != FTK_OK) {
+        subject_must(status == FTK_OUT_OF_MEMORY && s == NULL && e.message[0]);
+        return;
+    }
+    ftk_encoder_reduction less = {.merge = 1, .keep = 0.7f, .fine_keep = 0.7f, .fuse = true, .attend = 32,
+                                  .patience = info->n_exits > 0, .by = info->n_scorers ? FTK_SELECT_LEARNED : FTK_SELECT_ATTENTION};
+    for (int reduced = 0; reduced < 2; reduced++) {
+        size_t offsets[2];
+        ftk_score_of top;
+        ftk_status ran = ftk_encode(s, &in, 1, states, VALUES / (size_t)info->dim, offsets, &e);
+        subject_must(ran == FTK_OK || ran == FTK_INVALID_ARGUMENT); /* frames may be odd, pixels few */
+        if (ran == FTK_OK) subject_must(offsets[1] >= 1 && offsets[1] <= (size_t)info->max_tokens);
+        if (ran == FTK_OK && info->n_labels) subject_must(ftk_classify(s, &in, 1, &top, 1, &e) == FTK_OK && top.label < info->n_labels);
+        if (ftk_encoder_reduce(s, &less, &e) != FTK_OK) break;
+    }
+    ftk_encoder_close(s);
+}
+
 static void use(const ftk_model *m) {
     ftk_session *s = NULL;
     ftk_error e = {0};
+    ftk_encoder_info info;
+    if (ftk_encoder_get_info(m, &info, &e) == FTK_OK) {
+        use_encoder(m, &info);
+        return;
+    }
     ftk_session_opts o = {.context = 32, .n_threads = 1, .chunk = 4};
     ftk_memory memory;
     subject_must(ftk_memory_estimate(m, &o, &memory, &e) == FTK_OK);

@@ -122,10 +122,10 @@ void ftki_encoder_run_close(ftki_encoder_run *r) {
 
 /* -------------------------------------------------------------------- tasks */
 
-/* A quarter of the rows, so that two and four threads end together; more rows than 64 push the weights of the next
- * product out of the cache. */
+/* A quarter of the rows, so that two and four threads end together, of few rows a half, since each task reads all
+ * weights; more than 64 push the weights of the next product out of the cache. */
 int32_t ftki_encoder_block_rows(int32_t n) {
-    int32_t rows = (n + 15) / 16 * FTKI_ACT_ROWS;
+    int32_t parts = n < 96 ? 2 : 4, rows = (n + parts * FTKI_ACT_ROWS - 1) / (parts * FTKI_ACT_ROWS) * FTKI_ACT_ROWS;
     return rows < FTKI_ENCODER_BLOCK ? rows : FTKI_ENCODER_BLOCK;
 }
 
@@ -196,7 +196,8 @@ static int32_t choose_pages(const ftki_encoder_run *r, ftki_encoder_work *w, con
             r->model->kernels->add(r->qkv + (size_t)(item->first + t) * stride + stride / 3 + (size_t)head * dim, a->head_dim, key);
         float score = 0.0f;
         for (size_t i = 0; i < dim; i++) score = fmaf(query[i], key[i], score);
-        w->page_score[p] = p == 0 ? INFINITY : score / (float)(end - p * FTKI_PAGE);
+        score = isfinite(score) ? score / (float)(end - p * FTKI_PAGE) : -INFINITY;
+        w->page_score[p] = p == 0 ? INFINITY : score;
         w->page_order[p] = p;
     }
     ftki_order_descending(w->page_order, n_pages, w->page_score);

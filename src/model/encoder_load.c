@@ -311,6 +311,8 @@ static ftk_status want_layer(loader *l, int32_t i) {
     FTKI_TRY(want_matrix_of(l, i, "select_token.weight", false, width, d, 512, &width, &y->select_token, &y->has_scorer));
     if (y->has_scorer) {
         l->m->select_width = width;
+        if (width > c->ffn)
+            return ftki_fail_layer(l->e, FTK_UNSUPPORTED, i, "a scorer of width %d is wider than the feed-forward, %d", width, c->ffn);
         FTKI_TRY(want_matrix(l, i, "select_context.weight", width, d, &y->select_context));
         FTKI_TRY(want_vector(l, i, "select.bias", width, &y->select_bias));
         FTKI_TRY(want_vector(l, i, "select_out.weight", width, &y->select_out));

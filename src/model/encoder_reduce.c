@@ -299,8 +299,8 @@ static ftk_status check_numbers(const ftk_encoder_reduction *p, const ftki_encod
         return ftki_fail(e, FTK_INVALID_ARGUMENT, "merge_similarity must be -1 to 1");
     if ((unsigned)p->by > FTK_SELECT_LEARNED || (unsigned)p->exit_by > FTK_EXIT_ENTROPY)
         return ftki_fail(e, FTK_INVALID_ARGUMENT, "unknown score or exit rule");
-    if (p->attend > FTKI_ENCODER_BLOCK * m->config.ffn) /* room for their columns */
-        return ftki_fail(e, FTK_INVALID_ARGUMENT, "attend is %d, must be 0 to %d", p->attend, FTKI_ENCODER_BLOCK * m->config.ffn);
+    int32_t room = FTKI_ENCODER_BLOCK * m->config.ffn - FTKI_PAGE; /* for their columns */
+    if (p->attend > room) return ftki_fail(e, FTK_INVALID_ARGUMENT, "attend is %d, must be 0 to %d", p->attend, room);
     if (p->by == FTK_SELECT_LEARNED && m->config.info.n_scorers == 0)
         return ftki_fail(e, FTK_UNSUPPORTED, "the model's file has no learned scorers (blk.N.select_token.weight)");
     if ((p->exit_tau > 0.0f || p->patience > 0) && m->config.info.n_exits == 0)

@@ -118,9 +118,9 @@ def test_selection_keeps_what_the_class_token_attends_to(vit_of):
 
 
 def sparse_attention(q, k, v, heads, keys):
-    """attention() where each block of a quarter of the rows, at most 64, reads `keys` keys in pages of 32."""
+    """attention() where each block of a quarter of the rows (of fewer than 96 a half), at most 64, reads `keys` keys in pages of 32."""
     n, d = q.shape
-    rows, w = min(64, (n + 15) // 16 * 4), d // heads
+    rows, w = min(64, -(-n // (8 if n < 96 else 16)) * 4), d // heads
     out = np.empty_like(q)
     for h in range(0, d, w):
         pages = [slice(p, min(p + 32, n)) for p in range(0, n, 32)]
