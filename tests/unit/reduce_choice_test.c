@@ -14,6 +14,7 @@
 
 #include "base/rng.h"
 #include "reduce/match.h"
+#include "reduce/score.h"
 #include "reduce/select.h"
 #include "reduce/survivors.h"
 
@@ -125,7 +126,8 @@ static void matching_keeps_its_promises(void **state) {
         }
         assert_int_equal(gone, removed);
         assert_int_equal(sum, n);
-        /* Shared out block by block, from the last: the same. */
+        /* Shared out block by block, from the last, over scratch that says nothing: the same. */
+        memset(scratch, 0xff, ftki_match_scratch_bytes(n, m.block));
         for (int32_t b = (n - 1) / m.block * m.block; b >= 0; b -= m.block) ftki_match_costs(&m, b, b + m.block, scratch);
         ftki_match_pairs(&m, remove, again, scratch);
         assert_memory_equal(into, again, (size_t)n * sizeof into[0]);
@@ -155,6 +157,24 @@ static void the_cheapest_neighbours_go_first(void **state) {
         assert_int_equal(ftki_match_pairs(&m, 1, into, scratch), 1);
         for (int32_t i = 0; i < n; i++) assert_int_equal(into[i], i == best ? i - 1 : i);
         free(scratch);
+    }
+}
+
+static void scores_are_their_formulas(void **state) {
+    (void)state;
+    const float columns[] = {4, 1, 0, 2, 9}, seen[] = {4, 2, 0, 1, 3}, values[] = {1, 2, 3, 4, 0.5f}, keys[] = {5, 4, 3, 2, 1};
+    static const float want[][5] = {{4, 2, 0, 8, 4.5f}, {4, 4, 2, 9, 9}, {4, 1, 0, 2, 9}, {0, 1, 2, 3, 4}, {-5, -4, -3, -2, -1},
+                                    {0}, {1, 1, 0, 8, 1.5f}};
+    for (int k = FTK_SCORER_VALUE; k <= FTK_SCORER_MEAN; k++) {
+        ftki_score_input in = {5, columns, seen, values, keys, 7, k == FTK_SCORER_SNAPKV ? 3 : 1};
+        float scores[5], again[5], scratch[5];
+        ftki_score((ftk_scorer)k, &in, scores, scratch);
+        for (int i = 0; i < 5 && k != FTK_SCORER_RANDOM; i++) assert_true(scores[i] == want[k][i]);
+        ftki_score((ftk_scorer)k, &in, again, scratch);
+        assert_memory_equal(scores, again, sizeof scores);
+        in.seed++;
+        ftki_score((ftk_scorer)k, &in, again, scratch);
+        assert_int_equal(memcmp(scores, again, sizeof scores) != 0, k == FTK_SCORER_RANDOM);
     }
 }
 
@@ -199,7 +219,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(selection_equals_counting),      cmocka_unit_test(adapted_budgets_add_up),
         cmocka_unit_test(matching_keeps_its_promises),    cmocka_unit_test(the_cheapest_neighbours_go_first),
-        cmocka_unit_test(survivors_follow_every_event),
+        cmocka_unit_test(survivors_follow_every_event),   cmocka_unit_test(scores_are_their_formulas),
     };
     return cmocka_run_group_tests(tests, seed, NULL);
 }
