@@ -133,6 +133,25 @@ static void entry_budgets_are_exact(void **state) {
     }
 }
 
+static void shared_heads_get_one_number(void **state) {
+    (void)state;
+    for (int c = 0; c < CASES; c++) {
+        int32_t entries[LAYERS], kept[LAYERS * HEADS];
+        int64_t all = 0, sum = 0;
+        ftk_reduction r = {.kv_keep = 0.1f + 0.9f * ftki_rng_float(&rng), .kv_shared = true};
+        for (int32_t l = 0; l < LAYERS; l++) all += entries[l] = 1 + below(2000);
+        ftki_policy p = {0};
+        assert_int_equal(ftki_policy_open(&p, &r, &model, NULL), FTK_OK);
+        assert_int_equal(ftki_policy_entries(&p, entries, 0, 1, kept, NULL), FTK_OK);
+        for (int32_t i = 0; i < LAYERS * HEADS; i++) {
+            assert_int_equal(kept[i], kept[i / HEADS * HEADS]);
+            sum += kept[i];
+        }
+        assert_int_equal(sum, HEADS * llround((double)r.kv_keep * (double)all));
+        ftki_policy_close(&p);
+    }
+}
+
 static void byte_budgets_fill_whole_pages(void **state) {
     (void)state;
     for (int c = 0; c < CASES; c++) {
@@ -187,7 +206,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_input_is_refused_by_name), cmocka_unit_test(sliding_layers_refuse_windows_and_stay_whole),
         cmocka_unit_test(token_counts_are_exact),       cmocka_unit_test(entry_budgets_are_exact),
-        cmocka_unit_test(byte_budgets_fill_whole_pages), cmocka_unit_test(presets_open),
+        cmocka_unit_test(shared_heads_get_one_number),  cmocka_unit_test(byte_budgets_fill_whole_pages),
+        cmocka_unit_test(presets_open),
     };
     return cmocka_run_group_tests(tests, seed, NULL);
 }
