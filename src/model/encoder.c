@@ -176,7 +176,7 @@ static ftki_attn attention_of(const ftki_encoder_run *r, ftki_encoder_work *w, c
                        .q = r->qkv + (size_t)(item->first + begin) * stride + (size_t)(head * c->head_dim),
                        .q_stride = stride, .scale = 1.0f / sqrtf((float)c->head_dim),
                        .pages = pages_of(r, layer, head, item), .end = w->end,
-                       .bias = r->merged && !r->plan->r.no_size_bias ? r->bias_list + item->page : NULL};
+                       .bias = item->merged && !r->plan->r.no_size_bias ? r->bias_list + item->page : NULL};
 }
 
 /* Leaves of a's pages those whose mean key agrees most with the mean of a's queries, `attend` keys at least, the first
@@ -444,7 +444,6 @@ ftk_status ftki_encoder_run_all(ftki_encoder_run *r, ftk_error *e) {
     size_t counts = (size_t)r->n_items * (size_t)c->n_layers * sizeof(int32_t);
     memset(r->attention_tokens, 0, counts);
     memset(r->ffn_tokens, 0, counts);
-    r->merged = false;
     r->stop = false;
     ftki_team_run(r->team, forward_worker, r);
     if (r->stop) return ftki_fail(e, FTK_CANCELLED, "cancelled");

@@ -92,6 +92,7 @@ typedef struct ftki_encoder_item {
     size_t columns;         /* where its rows of `columns` begin, a row of tokens_in for each task */
     int32_t layers;         /* computed */
     bool done, exited;
+    bool merged;            /* some size is not 1: bias holds their logarithms */
     float confidence;
     int32_t agreed, agreed_label; /* heads in a row of one opinion */
     uint64_t madds_dense, madds;
@@ -159,7 +160,6 @@ typedef struct ftki_encoder_run {
     int32_t *where;             /* [max_tokens] by original token: its row now, -1 dropped; relative to the item */
     int32_t *owners;            /* [n_layers][max_tokens] by original token, relative to its item */
     int32_t *attention_tokens, *ffn_tokens; /* [max_items][n_layers] */
-    bool merged;                /* some size is not 1 */
 
     /* of the call */
     const ftki_encoder_plan *plan;

@@ -80,19 +80,19 @@ static void compact(ftki_encoder_run *r, ftki_encoder_item *item, const int32_t 
 }
 
 /* Row `to` becomes the mean of both by weight; sizes add. */
-static void join_rows(ftki_encoder_run *r, const ftki_encoder_item *item, int32_t from, int32_t to, float from_weight,
+static void join_rows(ftki_encoder_run *r, ftki_encoder_item *item, int32_t from, int32_t to, float from_weight,
                       float to_weight) {
     float *x = row_at(r, item, from), *y = row_at(r, item, to), total = from_weight + to_weight;
     float a = total > 0.0f ? from_weight / total : 0.5f, b = total > 0.0f ? to_weight / total : 0.5f;
     for (int32_t i = 0; i < r->model->config.hidden; i++) y[i] = fmaf(a, x[i], b * y[i]);
     r->size[item->first + to] += r->size[item->first + from];
-    r->merged = true;
+    item->merged = true;
 }
 
 /* --------------------------------------------------------------- selecting */
 
 /* Of the rows that leave one stays: their mean by score (EViT). */
-static void fuse(ftki_encoder_run *r, const ftki_encoder_item *item, int32_t *target, const float *score) {
+static void fuse(ftki_encoder_run *r, ftki_encoder_item *item, int32_t *target, const float *score) {
     int32_t into = -1;
     float weight = 0.0f;
     for (int32_t t = item->n - 1; t >= 0; t--) {
@@ -231,7 +231,7 @@ void ftki_encoder_reduce_middle(ftki_encoder_run *r, ftki_encoder_work *w, int32
     }
     if (selects_within(p, layer)) select_rows(r, item, r->scores + first, p->fine_keep[layer], p->r.fine_threshold);
     if (p->merge[layer] > 0) merge_rows(r, w, item, p->merge[layer]);
-    if (r->merged) write_bias(r, item);
+    if (item->merged) write_bias(r, item);
 }
 
 /* ------------------------------------------------------------------- exits */
@@ -268,7 +268,7 @@ void ftki_encoder_reduce_end(ftki_encoder_run *r, ftki_encoder_work *w, int32_t 
         score_learned(r, w, item, next, score);
     }
     select_rows(r, item, score, p->keep[next], p->r.threshold);
-    if (r->merged) write_bias(r, item);
+    if (item->merged) write_bias(r, item);
 }
 
 /* -------------------------------------------------------------------- plan */

@@ -158,7 +158,7 @@ static void logits_of(const ftk_model *m, int threads, const ftk_encoder_reducti
 static void threads_levels_and_batches_agree(void **state) {
     (void)state;
     static const ftk_encoder_reduction policies[] = {
-        {0}, {.keep = 0.6f}, {.keep = 0.7f, .fine_keep = 0.7f, .fuse = true}, {.merge = 5}, {.merge = 4, .merge_local = true},
+        {0}, {.keep = 0.6f}, {.keep = 0.7f, .fine_keep = 0.7f, .fuse = true}, {.merge = 5}, {.merge = 5, .min_tokens = 50}, {.merge = 4, .merge_local = true},
         {.keep = 0.5f, .by = FTK_SELECT_KEY_NORM}, {.keep = 0.5f, .by = FTK_SELECT_DISTINCT}, {.exit_tau = 0.5f}, {.patience = 2}, {.attend = 40},
         {.attend = 40, .keep = 0.8f, .merge = 2}};
     ftk_error e;
@@ -178,6 +178,8 @@ static void threads_levels_and_batches_agree(void **state) {
             ftk_score_of top[3];
             assert_int_equal(ftk_encoder_open(&s, m, &(ftk_encoder_opts){.n_threads = 2, .max_inputs = 3, .max_tokens = 200}, &e), FTK_OK);
             assert_int_equal(ftk_encoder_reduce(s, &policies[p], &e), FTK_OK);
+            /* What another batch left behind in the scratch must not matter. */
+            assert_int_equal(ftk_classify(s, (ftk_input[]){inputs[1], inputs[0], inputs[2]}, 3, top, 1, &e), FTK_OK);
             assert_int_equal(ftk_classify(s, inputs, 3, top, 1, &e), FTK_OK);
             for (size_t i = 0; i < 3; i++) assert_memory_equal(ftk_encoder_logits(s, i), want[i], sizeof want[i]);
             ftk_encoder_close(s);
