@@ -134,7 +134,7 @@ static void fit_sub_block(const float *w, float *scale, float *min) {
         /* As if the range had 14 to 16 steps. */
         float inverse_scale = (14.0f + 2.0f * (float)trial / TRIALS) / (high - low);
         for (int l = 0; l < SUB; l++) q[l] = level_of(w[l], -low, inverse_scale);
-        float s, m;
+        float s = 0, m = 0; /* set whenever solve succeeds, which gcc does not see under -O1 */
         if (!solve(measure(w, v, q), &s, &m)) continue;
         float error = squared_error(w, v, q, s, m);
         if (error < best) {
