@@ -3,6 +3,7 @@
 #ifndef FTKI_ENGINE_MODEL_H
 #define FTKI_ENGINE_MODEL_H
 
+#include "engine/reduce.h"
 #include "model/decoder.h"
 #include "model/encoder.h"
 #include "text/chat.h"
@@ -39,6 +40,7 @@ struct ftk_session {
     void *progress_ctx;
     ftk_tap_fn tap;
     void *tap_ctx;
+    ftki_reducer reducer;
     ftk_stats stats;
 };
 

@@ -39,14 +39,21 @@ static ftki_kv_format format_of(ftk_kv_type t) {
     return t == FTK_KV_F32 ? FTKI_KV_F32 : t == FTK_KV_F16 ? FTKI_KV_F16 : FTKI_KV_INT8;
 }
 
+/* Where things lie in the session's arena. */
+typedef struct places {
+    size_t tokens, logits, held_under, inside, counts;
+} places;
+
 /* The one plan behind both the estimate and the session. */
 static ftk_status plan(const ftk_model *m, const ftk_session_opts *s, ftki_scratch *scratch,
-                       ftki_arena *arena, size_t *tokens_at, size_t *logits_at, ftk_memory *out,
-                       ftk_error *e) {
+                       ftki_arena *arena, places *at, ftk_memory *out, ftk_error *e) {
     const ftki_config *c = &m->decoder.config;
     FTKI_TRY(ftki_scratch_plan(scratch, &m->decoder, s->chunk, s->n_threads, s->context, e));
-    *tokens_at = ftki_arena_plan(arena, (size_t)s->context, sizeof(ftk_token));
-    *logits_at = ftki_arena_plan(arena, (size_t)c->n_vocab, sizeof(float));
+    at->tokens = ftki_arena_plan(arena, (size_t)s->context, sizeof(ftk_token));
+    at->logits = ftki_arena_plan(arena, (size_t)c->n_vocab, sizeof(float));
+    at->held_under = ftki_arena_plan(arena, (size_t)s->context, sizeof(uint32_t));
+    at->inside = ftki_arena_plan(arena, (size_t)s->context + 1, 1);
+    at->counts = ftki_arena_plan(arena, (size_t)c->n_layers * ((size_t)c->n_kv_heads + 1), sizeof(int32_t));
     size_t kv = ftki_kv_plan_bytes(format_of(s->kv_type), c->n_layers, c->n_kv_heads, c->head_dim, s->context);
     if (kv == 0 || arena->overflow)
         return ftki_fail(e, FTK_OUT_OF_MEMORY, "a context of %d positions overflows the memory plan", s->context);
@@ -60,9 +67,9 @@ ftk_status ftk_memory_estimate(const ftk_model *m, const ftk_session_opts *o, ft
     ftk_session_opts s;
     ftki_scratch scratch = {0};
     ftki_arena arena = {0};
-    size_t tokens_at, logits_at;
+    places at;
     FTKI_TRY(complete(&s, m, o, e));
-    return plan(m, &s, &scratch, &arena, &tokens_at, &logits_at, out, e);
+    return plan(m, &s, &scratch, &arena, &at, out, e);
 }
 
 ftk_status ftk_session_open(ftk_session **out, const ftk_model *m, const ftk_session_opts *o, ftk_error *e) {
@@ -72,9 +79,9 @@ ftk_status ftk_session_open(ftk_session **out, const ftk_model *m, const ftk_ses
     ftk_session *s = ftki_alloc(1, sizeof *s);
     if (!s) return ftki_fail(e, FTK_OUT_OF_MEMORY, "no memory for a session");
     const ftki_config *c = &m->decoder.config;
-    size_t tokens_at, logits_at;
+    places at;
     ftk_memory memory;
-    ftk_status status = plan(m, &opts, &s->scratch, &s->arena, &tokens_at, &logits_at, &memory, e);
+    ftk_status status = plan(m, &opts, &s->scratch, &s->arena, &at, &memory, e);
     if (status == FTK_OK && opts.max_bytes && memory.total > opts.max_bytes)
         status = ftki_fail(e, FTK_OUT_OF_MEMORY,
                            "a context of %d needs %llu MiB (weights %llu, KV %llu), the limit is %llu MiB; "
@@ -94,8 +101,11 @@ ftk_status ftk_session_open(ftk_session **out, const ftk_model *m, const ftk_ses
     }
     s->model = m;
     s->context = opts.context;
-    s->tokens = ftki_arena_at(&s->arena, tokens_at);
-    s->logits = ftki_arena_at(&s->arena, logits_at);
+    s->tokens = ftki_arena_at(&s->arena, at.tokens);
+    s->logits = ftki_arena_at(&s->arena, at.logits);
+    s->reducer.held_under = ftki_arena_at(&s->arena, at.held_under);
+    s->reducer.inside = ftki_arena_at(&s->arena, at.inside);
+    s->reducer.counts = ftki_arena_at(&s->arena, at.counts);
     s->progress = opts.progress;
     s->progress_ctx = opts.progress_ctx;
     s->stats.isa = m->decoder.kernels->name;
@@ -108,24 +118,33 @@ ftk_status ftk_session_open(ftk_session **out, const ftk_model *m, const ftk_ses
 void ftk_session_close(ftk_session *s) {
     if (!s) return;
     ftki_team_close(s->team);
+    ftki_reducer_close(&s->reducer);
     ftki_kv_close(&s->kv);
     ftki_scratch_close(&s->scratch);
     ftki_arena_close(&s->arena);
     ftki_free(s);
 }
 
+/* Tokens that are reduced together. */
+typedef struct segment {
+    int32_t first, n; /* positions [first, first + n) */
+} segment;
+
 /* Appends tokens [n], n at most the chunk, with the logits of the last n_logits. The session holds
  * all of them or, on failure, none. */
 static ftk_status append_chunk(ftk_session *s, const ftk_token *tokens, int32_t n, int32_t n_logits,
-                               float *logits, ftk_error *e) {
+                               float *logits, const segment *seg, ftk_error *e) {
     ftki_forward f = {.decoder = &s->model->decoder, .scratch = &s->scratch, .kv = &s->kv, .team = s->team,
                       .tokens = tokens, .n = n, .position = s->n_tokens, .n_logits = n_logits,
                       .logits = logits, .cancel = &s->cancel, .tap = s->tap, .tap_ctx = s->tap_ctx};
+    if (seg) ftki_reducer_observe(s, &f, s->n_tokens - seg->first, n, seg->n);
     ftki_no_alloc_enter();
     ftk_status status = ftki_forward_run(&f, e);
     ftki_no_alloc_leave();
     if (status != FTK_OK) return status;
     memmove(s->tokens + s->n_tokens, tokens, (size_t)n * sizeof *tokens);
+    for (int32_t t = s->n_tokens; t < s->n_tokens + n; t++) s->reducer.held_under[t] = s->reducer.key;
+    for (int32_t t = s->n_tokens; t < s->n_tokens + n; t++) s->reducer.inside[t] = 0;
     s->n_tokens += n;
     const ftki_decoder *d = &s->model->decoder;
     s->stats.multiply_adds += (uint64_t)n * d->matrix_madds + f.attn_madds +
@@ -135,16 +154,17 @@ static ftk_status append_chunk(ftk_session *s, const ftk_token *tokens, int32_t 
 
 /* Appends tokens [n] chunk by chunk. logits [n][n_vocab] of all, or NULL: the session's own, of the
  * last one. */
-static ftk_status append(ftk_session *s, const ftk_token *tokens, size_t n, float *logits, ftk_error *e) {
+static ftk_status append(ftk_session *s, const ftk_token *tokens, size_t n, float *logits, const segment *seg,
+                         ftk_error *e) {
     size_t width = (size_t)s->model->decoder.config.n_vocab, chunk = (size_t)s->scratch.chunk;
     s->has_logits = false;
     for (size_t at = 0; at < n;) {
         size_t take = n - at < chunk ? n - at : chunk;
         bool last = at + take == n;
         if (logits)
-            FTKI_TRY(append_chunk(s, tokens + at, (int32_t)take, (int32_t)take, logits + at * width, e));
+            FTKI_TRY(append_chunk(s, tokens + at, (int32_t)take, (int32_t)take, logits + at * width, seg, e));
         else
-            FTKI_TRY(append_chunk(s, tokens + at, (int32_t)take, last ? 1 : 0, s->logits, e));
+            FTKI_TRY(append_chunk(s, tokens + at, (int32_t)take, last ? 1 : 0, s->logits, seg, e));
         at += take;
         if (s->progress && !s->progress(s->progress_ctx, "prefill", at, n) && at < n)
             return ftki_fail(e, FTK_CANCELLED, "cancelled after %zu of %zu tokens", at, n);
@@ -176,15 +196,38 @@ static ftk_status finished(ftk_session *s, ftk_status status) {
     return status;
 }
 
+/* Appends what ftk_prefill adds: segment by segment when a policy reduces it. */
+static ftk_status add_reduced(ftk_session *s, const ftk_token *tokens, size_t n, ftk_error *e) {
+    ftk_reduced *last = &s->reducer.last;
+    *last = (ftk_reduced){.tokens_in = (int32_t)n, .tokens_out = (int32_t)n,
+                          .dense_because = ftki_reducer_skips(s, (int32_t)n)};
+    uint64_t before = s->stats.multiply_adds;
+    ftk_status status = FTK_OK;
+    if (last->dense_because) status = append(s, tokens, n, NULL, NULL, e);
+    for (size_t at = 0; !last->dense_because && status == FTK_OK && at < n;) {
+        size_t most = (size_t)s->reducer.policy.r.segment, take = n - at < most ? n - at : most;
+        segment seg = {s->n_tokens, (int32_t)take};
+        status = ftki_reducer_begin(s, tokens + at, seg.n, e);
+        if (status == FTK_OK) status = append(s, tokens + at, take, NULL, &seg, e);
+        if (status == FTK_OK) status = ftki_reducer_finish(s, seg.n, e);
+        at += take;
+    }
+    last->multiply_adds = last->multiply_adds_dense = s->stats.multiply_adds - before;
+    return status;
+}
+
 ftk_status ftk_prefill(ftk_session *s, const ftk_token *tokens, size_t n, ftk_error *e) {
     if (!s) return ftki_fail(e, FTK_INVALID_ARGUMENT, "session must not be NULL");
     FTKI_TRY(check_tokens(s, tokens, n, e));
     FTKI_TRY(check_room(s, 0, n, e));
     size_t common = 0;
-    while (common + 1 < n && common < (size_t)s->n_tokens && s->tokens[common] == tokens[common]) common++;
+    while (common + 1 < n && common < (size_t)s->n_tokens && s->tokens[common] == tokens[common] &&
+           s->reducer.held_under[common] == s->reducer.key)
+        common++;
+    common = (size_t)ftki_reducer_border(s, (int32_t)common);
     FTKI_TRY(ftk_session_rewind(s, common, e));
     double start = ftki_seconds();
-    ftk_status status = append(s, tokens + common, n - common, NULL, e);
+    ftk_status status = add_reduced(s, tokens + common, n - common, e);
     s->stats.prefill_seconds = ftki_seconds() - start;
     s->stats.prefill_tokens = (size_t)s->n_tokens - common;
     s->stats.reused_tokens = common;
@@ -197,7 +240,7 @@ ftk_status ftk_decode(ftk_session *s, ftk_token token, ftk_error *e) {
     FTKI_TRY(check_room(s, (size_t)s->n_tokens, 1, e));
     double start = ftki_seconds();
     s->has_logits = false;
-    ftk_status status = append_chunk(s, &token, 1, 1, s->logits, e);
+    ftk_status status = append_chunk(s, &token, 1, 1, s->logits, NULL, e);
     s->has_logits = status == FTK_OK;
     s->stats.decode_seconds += ftki_seconds() - start;
     s->stats.decode_tokens += status == FTK_OK;
@@ -208,7 +251,7 @@ ftk_status ftk_score(ftk_session *s, const ftk_token *tokens, size_t n, float *l
     if (!s || !logits) return ftki_fail(e, FTK_INVALID_ARGUMENT, "session and logits must not be NULL");
     FTKI_TRY(check_tokens(s, tokens, n, e));
     FTKI_TRY(check_room(s, (size_t)s->n_tokens, n, e));
-    return finished(s, append(s, tokens, n, logits, e));
+    return finished(s, append(s, tokens, n, logits, NULL, e));
 }
 
 ftk_status ftk_session_rewind(ftk_session *s, size_t n, ftk_error *e) {
@@ -217,6 +260,11 @@ ftk_status ftk_session_rewind(ftk_session *s, size_t n, ftk_error *e) {
         return ftki_fail(e, FTK_INVALID_ARGUMENT, "cannot rewind to %zu: the session holds %d tokens", n,
                          s->n_tokens);
     if (n == (size_t)s->n_tokens) return FTK_OK;
+    int32_t border = ftki_reducer_border(s, (int32_t)n);
+    if (border != (int32_t)n)
+        return ftki_fail(e, FTK_INVALID_ARGUMENT,
+                         "cannot rewind to %zu, inside tokens that were reduced together: rewind to %d, or further on", n,
+                         border);
     ftki_kv_rewind(&s->kv, (int32_t)n);
     s->n_tokens = (int32_t)n;
     s->has_logits = false;

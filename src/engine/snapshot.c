@@ -188,6 +188,7 @@ static ftk_status restore(ftk_session *s, ftki_cursor *c, ftk_error *e) {
     }
     s->n_tokens = (int32_t)held.n_tokens;
     s->has_logits = held.has_logits;
+    ftki_reducer_restored(s);
     s->stats.kv_bytes = ftki_kv_bytes(&s->kv);
     s->stats.kv_peak_bytes = ftki_kv_peak_bytes(&s->kv);
     return FTK_OK;

@@ -281,7 +281,7 @@ static ftki_attn attn_of(run *r, int32_t layer, int32_t head, int32_t first, int
         .format = r->f->kv->format, .head_dim = c->head_dim, .n_tokens = n, .group = group_of(c),
         .q = r->s->q + (size_t)first * q_width + (size_t)(head * group_of(c) * c->head_dim),
         .q_stride = q_width, .scale = c->attn_scale, .pages = (const unsigned char *const *)list->pages,
-        .begin = slides ? w->begin : NULL, .end = w->end};
+        .begin = slides ? w->begin : NULL, .end = w->end, .bias = ftki_kv_biases(list)};
 }
 
 static int32_t n_segments(int32_t end) {
@@ -387,6 +387,28 @@ static void attend_decode(run *r, int32_t layer, int32_t worker) {
     ftki_team_barrier(r->team);
 }
 
+/* What the chunk's last `observe` tokens attend to, per KV head: a by-product for reduction. */
+static void observe(run *r, int32_t layer, int32_t worker) {
+    const ftki_config *c = r->c;
+    attn_work w = work_of(r, worker);
+    int32_t per_task = task_tokens(c, r->n), dim = ftki_kv_dim(c->head_dim);
+    for (int32_t head = ftki_team_next(r->team); head < c->n_kv_heads; head = ftki_team_next(r->team)) {
+        float *columns = r->f->columns + ((size_t)layer * (size_t)c->n_kv_heads + (size_t)head) * r->f->columns_stride;
+        for (int32_t first = r->n - r->f->observe; first < r->n; first += per_task) {
+            int32_t n = r->n - first < per_task ? r->n - first : per_task, rows = n * group_of(c);
+            ftki_attn a = attn_of(r, layer, head, first, n, &w);
+            r->kern->attn_prepare(&a, w.prepared);
+            nothing_seen(&w.total, rows, dim);
+            for (int32_t g = 0; g < n_segments(w.end[n - 1]); g++) {
+                r->kern->attn_segment(&a, w.prepared, g * FTKI_SEGMENT, segment_end(g, w.end[n - 1]), &w.segment);
+                r->kern->attn_merge(&w.total, &w.segment, rows, dim);
+            }
+            r->kern->attn_columns(&a, w.prepared, &w.total, w.end[n - 1], columns);
+        }
+    }
+    ftki_team_barrier(r->team);
+}
+
 /* ------------------------------------------------------------- the rest */
 
 /* x [n][cols] as the next products' input. */
@@ -453,6 +475,7 @@ static void forward_worker(void *ctx, int32_t worker, int32_t n_workers) {
         rotate_and_store(r, y, i);
         if (r->n == 1) attend_decode(r, i, worker);
         else attend_prefill(r, i, worker);
+        if (r->f->observe > 0 && !ftki_layer_slides(c, i)) observe(r, i, worker);
         input_from(r, s->attended, c->n_heads * c->head_dim);
         join_branch(r, &y->o, s->attended, y->attn_post_norm);
 
@@ -486,10 +509,12 @@ ftk_status ftki_forward_run(ftki_forward *f, ftk_error *e) {
     }
     f->attn_madds = 0;
     for (int32_t i = 0; i < c->n_layers; i++) {
-        for (int32_t t = 0; t < f->n; t++) {
-            int64_t seen = f->position + t + 1;
-            if (ftki_layer_slides(c, i) && seen > c->window) seen = c->window;
-            f->attn_madds += 2u * (uint64_t)seen * (uint64_t)(c->n_heads * c->head_dim);
+        for (int32_t h = 0; h < c->n_kv_heads; h++) {
+            for (int32_t t = 0; t < f->n; t++) {
+                int64_t seen = ftki_kv_at(f->kv, i, h)->n_entries - f->n + t + 1;
+                if (ftki_layer_slides(c, i) && seen > c->window) seen = c->window;
+                f->attn_madds += 2u * (uint64_t)seen * (uint64_t)(group_of(c) * c->head_dim);
+            }
         }
     }
     return FTK_OK;

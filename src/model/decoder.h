@@ -87,6 +87,10 @@ typedef struct ftki_forward {
     atomic_bool *cancel;     /* looked at before each layer */
     ftk_tap_fn tap;
     void *tap_ctx;
+    int32_t observe;         /* attention that the last `observe` tokens give is added to columns; 0: not */
+    float *columns;          /* [n_layers * n_kv_heads][columns_stride] per entry of the list; layers that
+                                slide are left out */
+    size_t columns_stride;
     uint64_t attn_madds;     /* out */
 } ftki_forward;
 
