@@ -4,6 +4,7 @@
  * here: entries that leave are not stored, their pages go back. */
 #include "engine/reduce.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "engine/model.h"
@@ -183,15 +184,20 @@ typedef struct compression {
     int32_t n; /* the session's last tokens */
 } compression;
 
-/* The norms of the keys of entries [first, first + n), as they lie in the cache. */
-static void key_norms(const ftk_session *s, const ftki_kv_list *l, int32_t first, int32_t n, float *norms) {
+/* The norms of the keys of a list's entries [first, first + n), without what was added to cached keys (k_shift). */
+static void key_norms(const ftk_session *s, int32_t layer, int32_t head, int32_t first, int32_t n, float *norms) {
     float key[FTKI_MAX_HEAD_DIM];
+    const ftki_kv_list *l = ftki_kv_at(&s->kv, layer, head);
+    const float *shift = s->model->decoder.layers[layer].k_shift;
     for (int32_t i = 0; i < n; i++) {
         s->model->decoder.kernels->kv_read(s->kv.format, s->kv.head_dim, ftki_kv_page(l, first + i),
                                            (first + i) % FTKI_PAGE, key, NULL);
-        float sum = 0.0f;
-        for (int32_t d = 0; d < s->kv.head_dim; d++) sum += key[d] * key[d];
-        norms[i] = sum; /* only the order counts */
+        double sum = 0.0;
+        for (int32_t d = 0; d < s->kv.head_dim; d++) {
+            double x = (double)key[d] - (shift ? (double)shift[head * s->kv.head_dim + d] : 0.0);
+            sum += x * x;
+        }
+        norms[i] = (float)sqrt(sum);
     }
 }
 
@@ -214,7 +220,7 @@ static void score_head(const compression *x, int32_t layer, int32_t head, const 
         in.value_norms = w->norms + first;
     }
     if (ftki_scorer_needs_key_norms(p->scorer)) {
-        key_norms(s, l, first, n, w->key_norms);
+        key_norms(s, layer, head, first, n, w->key_norms);
         in.key_norms = w->key_norms;
     }
     ftki_score(p->scorer, &in, scores, w->spare);
@@ -232,7 +238,7 @@ static void compress_layer(const compression *x, int32_t layer, const choice *w)
     int32_t n = x->n, heads = s->kv.n_kv_heads, *kept = r->kept + (size_t)layer * (size_t)heads, least = 0;
     const ftk_reduction *p = &r->policy.r;
     for (int32_t h = 0; h < heads; h++) score_head(x, layer, h, w, w->scores + (size_t)h * (size_t)n);
-    if (p->kv_shared || p->budget == FTK_BUDGET_ADAPTIVE)
+    if (p->budget == FTK_BUDGET_ADAPTIVE)
         for (int32_t h = 0; h < heads; h++) to_shares(w->scores + (size_t)h * (size_t)n, n);
     if (p->kv_shared)
         for (int32_t h = 1; h < heads; h++)

@@ -31,7 +31,8 @@ def fields_of(policy):
     """A Policy as fields of ftk_reduction; zeros there mean the engine's defaults, as they do here."""
     return {"scorer": ftk.SCORERS[policy.scorer], "kv_keep": policy.keep, "observe": policy.observe,
             "pool": policy.pool, "sinks": policy.sinks or -1, "recent": policy.recent or -1,
-            "kv_shared": policy.shared, "min_length": 1}
+            "kv_shared": policy.shared, "min_length": 1,
+            "merge_special": True}  # the twin knows of no special tokens
 
 
 def unexplained(scores, kept, expected, near):
