@@ -150,6 +150,16 @@ static int take_choice(const arg_spec *spec, const arg_flag *f, const char *give
     return args_refuse(spec->command, "%s %s: must be one of %s", given, text, f->shows);
 }
 
+/* Whether a word ends like one of the files in `shows`. */
+static bool has_ending(const arg_flag *f, const char *word)
+{
+    for (const char *p = f->shows; p && (p = strchr(p, '.')) != NULL; p = strchr(p, '|')) {
+        size_t ending = strcspn(p, "|"), len = strlen(word);
+        if (len > ending && strncmp(word + len - ending, p, ending) == 0) return true;
+    }
+    return false;
+}
+
 static int take(const arg_spec *spec, const arg_flag *f, const char *given, const char *text)
 {
     const char *why;
@@ -160,6 +170,7 @@ static int take(const arg_spec *spec, const arg_flag *f, const char *given, cons
         *(bool *)f->value = true;
         return STATUS_GO_ON;
     case ARG_TEXT:
+    case ARG_FILE:
         *(const char **)f->value = text;
         return STATUS_GO_ON;
     case ARG_TEXTS: {
@@ -233,7 +244,7 @@ static void print_help(const arg_spec *spec)
         char left[96];
         int n = f->letter ? snprintf(left, sizeof left, "  -%c, --%s", f->letter, f->name)
                           : snprintf(left, sizeof left, "      --%s", f->name);
-        if (f->kind != ARG_BOOL) n += snprintf(left + n, sizeof left - (size_t)n, " %s", f->shows);
+        if (f->kind != ARG_BOOL) n += snprintf(left + n, sizeof left - (size_t)n, f->kind == ARG_FILE ? " [%s]" : " %s", f->shows);
         enum { COLUMN = 29 };
         printf("%s", left);
         if (n > COLUMN - 2) printf("\n%*s", COLUMN, "");
@@ -302,6 +313,8 @@ int args_parse(const arg_spec *spec, int argc, char **argv, const char **words, 
         if (!f) return refuse_unknown(spec, given, given + 1 + is_long);
         if (f->kind == ARG_BOOL) {
             if (value) return args_refuse(spec->command, "%s takes no value", given);
+        } else if (!value && f->kind == ARG_FILE) {
+            value = i + 1 < argc && has_ending(f, argv[i + 1]) ? argv[++i] : "";
         } else if (!value) {
             if (i + 1 == argc) return args_refuse(spec->command, "%s needs a value: %s", given, f->shows);
             value = argv[++i];

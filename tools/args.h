@@ -25,7 +25,9 @@ typedef enum arg_kind {
     ARG_COUNT,  /* value: int64_t, low..high, k/m suffixes */
     ARG_COUNTS, /* value: count_list, comma-separated */
     ARG_REAL,   /* value: double, low..high */
-    ARG_CHOICE  /* value: int, index into `shows`, "int8|f16|f32" */
+    ARG_CHOICE, /* value: int, index into `shows`, "int8|f16|f32" */
+    ARG_FILE    /* value: const char *, "" when none follows: only a word with one of the endings in `shows`,
+                   "FILE.html|FILE.json", is taken as its value, or what is given with = */
 } arg_kind;
 
 typedef struct text_list {

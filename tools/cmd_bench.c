@@ -14,6 +14,7 @@
 #include "json_out.h"
 #include "machine.h"
 #include "models.h"
+#include "reduce_flags.h"
 #include "ui.h"
 
 enum { MAX_CASES = 512, MAX_SETTINGS = 64 };
@@ -23,6 +24,7 @@ typedef struct bench_request {
     count_list prefill, depth, threads;
     const char *kv;
     int64_t decode_tokens, repeat, warmup, chunk;
+    reduce_flags reduce;
 } bench_request;
 
 /* One session, and what its threads can do at most. */
@@ -48,6 +50,7 @@ typedef struct bench {
     const bench_request *r;
     ftk_model *model;
     ftk_model_info info;
+    reduce_setting reduction;
     ftk_token *tokens;   /* [longest] */
     int64_t longest;
     setting settings[MAX_SETTINGS];
@@ -219,6 +222,7 @@ static int plan(bench *b)
         ftk_session_opts o = {.size = sizeof o, .context = (int32_t)b->longest, .n_threads = (int32_t)s->threads,
                               .kv_type = (ftk_kv_type)s->kv, .chunk = (int32_t)r->chunk};
         if (ftk_session_open(&s->session, b->model, &o, &e) != FTK_OK) return ui_fail(NULL, &e);
+        if (!b->reduction.dense && ftk_session_reduce(s->session, &b->reduction.r, &e) != FTK_OK) return ui_fail("reduction", &e);
         for (size_t j = 0; status == STATUS_GO_ON && j < r->prefill.n; j++)
             status = add_case(b, s, false, r->prefill.items[j]);
         for (size_t j = r->depth.n; status == STATUS_GO_ON && r->decode_tokens && j-- > 0;)
@@ -267,6 +271,7 @@ static void print_text(const bench *b)
     printf("%s%s%s · %s · %.0f M parameters · weights %s · kernels %s\n%s\n", bold, b->r->word, plain,
            b->info.weight_type, (double)b->info.n_params / 1e6,
            ui_bytes(a, (double)b->info.weight_bytes), b->info.isa, cpu);
+    if (!b->reduction.dense) printf("reduced: %s\n", b->reduction.name);
     for (size_t s = 0; s < b->n_settings; s++) {
         const setting *set = &b->settings[s];
         printf("\n%s%lld thread%s, KV %s%s · memory reads %.1f GB/s, INT8 peak %.0f GOP/s\n", bold,
@@ -337,6 +342,7 @@ static json_t *json_of(const bench *b)
     json_object_set_new(j, "kernels", json_text(b->info.isa));
     json_object_set_new(j, "model", model);
     json_object_set_new(j, "limits", limits);
+    json_object_set_new(j, "reduction", b->reduction.dense ? json_null() : json_text(b->reduction.name));
     json_object_set_new(j, "decode_tokens", json_integer(b->r->decode_tokens));
     json_object_set_new(j, "cases", list);
     return j;
@@ -406,7 +412,9 @@ static int run_bench(bench *b)
     int status = models_open(&b->model, &open);
     if (status == STATUS_GO_ON) {
         ftk_model_get_info(b->model, &b->info);
-        status = plan(b);
+        const reduce_target to = {"bench", r->word, b->model};
+        status = reduce_setting_of_flags(&b->reduction, &to, &r->reduce);
+        if (status == STATUS_GO_ON) status = plan(b);
     }
     if (status == STATUS_GO_ON) status = measure_machine(b);
     for (int64_t i = 0; status == STATUS_GO_ON && i < r->warmup + r->repeat; i++) status = run_round(b, i >= r->warmup);
@@ -429,6 +437,8 @@ int cmd_bench(int argc, char **argv)
         {ARG_TEXT, "kv", 0, &r.kv, 0, 0, "LIST", "of int8, f16, f32; default int8"},
         {ARG_COUNT, "chunk", 0, &r.chunk, 1, 4096, "N", "prompt tokens computed at once; default 256"},
         {ARG_TEXT, "isa", 0, &r.isa, 0, 0, "LEVEL", "kernels: scalar, avx2, avx512, neon, i8mm; default the best"},
+        REDUCE_FLAG_ROWS(r.reduce),
+        {ARG_GROUP, NULL, 0, NULL, 0, 0, NULL, "Output"},
         {ARG_TEXT, "csv", 0, &r.csv, 0, 0, "FILE", "also write the figures as CSV; -: to standard output instead"},
         {ARG_TEXT, "json", 0, &r.json, 0, 0, "FILE", "also write figures and facts of the machine as JSON; -: to standard output instead"},
     };
@@ -449,6 +459,7 @@ int cmd_bench(int argc, char **argv)
     int64_t cores = machine.n_cores;
     bench *b = calloc(1, sizeof *b);
     int status = b ? args_parse(&spec, argc, argv, words, &n_words) : STATUS_FAILURE;
+    if (status == STATUS_GO_ON && reduce_flags_given(&r.reduce)) status = reduce_flags_check("bench", &r.reduce, NULL);
     if (status == STATUS_GO_ON) {
         if (words[0]) r.word = words[0];
         if (r.json && strcmp(r.json, "-") == 0) json_report_errors();
@@ -477,6 +488,7 @@ int cmd_bench(int argc, char **argv)
     for (size_t i = 0; b && i < b->n_cases; i++) free(b->cases[i].rates);
     for (size_t i = 0; b && i < b->n_settings; i++) ftk_session_close(b->settings[i].session);
     if (b) {
+        reduce_setting_close(&b->reduction);
         ftk_model_close(b->model);
         free(b->tokens);
     }
@@ -484,5 +496,6 @@ int cmd_bench(int argc, char **argv)
     count_list_free(&r.prefill);
     count_list_free(&r.depth);
     count_list_free(&r.threads);
+    reduce_flags_free(&r.reduce);
     return status == STATUS_GO_ON ? STATUS_OK : status;
 }

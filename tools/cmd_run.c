@@ -12,6 +12,7 @@
 #include "files.h"
 #include "json_out.h"
 #include "models.h"
+#include "survivors.h"
 #include "talk.h"
 #include "ui.h"
 
@@ -176,6 +177,8 @@ int cmd_run(int argc, char **argv)
         {ARG_TEXT, "isa", 0, &o->isa, 0, 0, "LEVEL", "kernels: scalar, avx2, avx512, neon, i8mm; default the best"},
         {ARG_TEXT, "session", 0, &r.session, 0, 0, "FILE", "take over what FILE holds of the prompt, and save there afterwards: the next question about the same document starts at once"},
         {ARG_BOOL, "continue", 0, &r.go_on, 0, 0, NULL, "with --session: the prompt is the next turn of the saved conversation"},
+        REDUCE_FLAG_ROWS(o->reduce),
+        {ARG_FILE, "explain", 0, &o->explain, 0, 0, "FILE.html|FILE.json", "show what each kept token of the prompt stands for: coloured on stderr, or as a page or JSON in a file"},
         {ARG_GROUP, NULL, 0, NULL, 0, 0, NULL, "Output"},
         {ARG_BOOL, "json", 0, &o->json, 0, 0, NULL, "one JSON object a line: pieces of text, then a summary"},
         {ARG_BOOL, "special", 0, &o->special, 0, 0, NULL, "show special tokens; with --raw also read them in the prompt"},
@@ -191,6 +194,8 @@ int cmd_run(int argc, char **argv)
         "  freetoken run qwen2.5-coder-0.5b --raw -n 64 -p \"def fibonacci(n):\"\n"
         "  git diff | freetoken run -f - -p \"Describe this change in one sentence.\"\n"
         "  freetoken run --session talk.ftk            chat, and go on another day\n"
+        "  freetoken run -f report.txt -p \"What was decided?\" --keep 0.7 --kv-keep 0.5\n"
+        "  freetoken run -f report.txt -p \"What was decided?\" --policy chat --explain left.html\n"
         "  freetoken run -p Hello --temp 0.8 --top-p 0.95 --seed 7 --json\n",
         flags, sizeof flags / sizeof flags[0], 0, 1};
     const char *words[1] = {NULL};
@@ -209,6 +214,9 @@ int cmd_run(int argc, char **argv)
     else if (o->system) status = text_check("--system", o->system, strlen(o->system));
     for (size_t i = 0; status == STATUS_GO_ON && i < o->stop.n; i++)
         if (!*o->stop.items[i]) status = args_refuse("run", "--stop: the text is empty");
+    if (status == STATUS_GO_ON && o->explain && *o->explain && !survivors_is_file(o->explain))
+        status = args_refuse("run", "--explain %s: must end in .html or .json", o->explain);
+    if (status == STATUS_GO_ON && reduce_flags_given(&o->reduce)) status = reduce_flags_check("run", &o->reduce, NULL);
     if (status == STATUS_GO_ON) status = take_biases(&r);
     if (status == STATUS_GO_ON) status = gather(&r, &text, &have);
     take_sampling(&r, o->chat || !have);
@@ -222,5 +230,6 @@ end:
     text_list_free(&r.files);
     text_list_free(&r.bias);
     text_list_free(&o->stop);
+    reduce_flags_free(&o->reduce);
     return status == STATUS_GO_ON ? STATUS_OK : status;
 }

@@ -11,6 +11,7 @@
 #include "json_out.h"
 #include "machine.h"
 #include "models.h"
+#include "survivors.h"
 #include "ui.h"
 
 enum { DEFAULT_CONTEXT = 4096, ANSWER_ROOM = 512, CONTEXT_STEP = 256 };
@@ -60,6 +61,10 @@ int talk_open(talk *t, const talk_options *o)
         ftk_model_get_info(t->model, &t->info);
         status = choose_form(t);
     }
+    const reduce_target to = {"run", o->word, t->model};
+    if (status == STATUS_GO_ON)
+        status = reduce_flags_given(&o->reduce) ? reduce_setting_of_flags(&t->reduction, &to, &o->reduce)
+                                                : reduce_setting_usual(&t->reduction, &to);
     ftk_error e = {0};
     if (status == STATUS_GO_ON && ftk_sampler_open(&t->sampler, t->model, &o->sampling, &e) != FTK_OK)
         status = ui_fail(NULL, &e);
@@ -71,6 +76,7 @@ void talk_close(talk *t)
     tokens_free(&t->held);
     ftk_sampler_close(t->sampler);
     ftk_session_close(t->session);
+    reduce_setting_close(&t->reduction);
     ftk_model_close(t->model);
     *t = (talk){0};
 }
@@ -102,7 +108,9 @@ static int open_session(talk *t, int64_t context)
                           .progress = ui_on_progress, .progress_ctx = &prefill_progress};
     ftk_session_close(t->session);
     t->session = NULL;
-    return ftk_session_open(&t->session, t->model, &s, &e) == FTK_OK ? STATUS_GO_ON : ui_fail("session", &e);
+    if (ftk_session_open(&t->session, t->model, &s, &e) != FTK_OK) return ui_fail("session", &e);
+    if (t->reduction.dense || ftk_session_reduce(t->session, &t->reduction.r, &e) == FTK_OK) return STATUS_GO_ON;
+    return ui_fail("reduction", &e);
 }
 
 int talk_open_session(talk *t, size_t n)
@@ -248,6 +256,18 @@ static ftk_status read_prompt(talk *t, const token_list *prompt, ftk_error *e)
     return s;
 }
 
+/* What reduction made of the prompt. */
+static void note_reduction(talk *t)
+{
+    ftk_reduced *r = &t->last.reduced;
+    ftk_session_reduced(t->session, r);
+    size_t cells = (size_t)t->info.n_layers * (size_t)t->info.n_kv_heads;
+    double entries = 0, all = (double)cells * (double)ftk_session_length(t->session);
+    for (size_t i = 0; r->kv_entries && i < cells; i++) entries += r->kv_entries[i];
+    t->last.kv_share = r->kv_entries && all > 0 ? entries / all : 1;
+    r->layer_tokens = r->kv_entries = NULL; /* borrowed until the next call */
+}
+
 int talk_answer(talk *t, const token_list *prompt)
 {
     const talk_options *o = t->o;
@@ -257,6 +277,11 @@ int talk_answer(talk *t, const token_list *prompt)
     if (prompt->n + (o->max_tokens != 0) > context) return refuse_length(t, prompt->n, context);
     ftk_status s = read_prompt(t, prompt, &e);
     if (s != FTK_OK) return ui_fail(NULL, &e);
+    note_reduction(t);
+    if (o->explain) {
+        int status = survivors_show(t->session, t->model, o->explain);
+        if (status != STATUS_GO_ON) return status;
+    }
     ftk_stats before;
     ftk_session_stats(t->session, &before);
     sink out = {.o = o, .last = '\n'};
@@ -335,6 +360,12 @@ static double per_second(double n, double seconds)
     return seconds > 0 ? n / seconds : 0;
 }
 
+/* Tokens of the prompt that went through all layers, earlier turns counted whole. */
+static size_t kept_tokens(const talk_turn *l)
+{
+    return l->prompt_tokens - (size_t)(l->reduced.tokens_in - l->reduced.tokens_out);
+}
+
 static void report_json(const talk *t)
 {
     static const char *const finish[] = {"end", "stop", "length", "context", "cancelled"};
@@ -346,6 +377,13 @@ static void report_json(const talk *t)
     json_object_set_new(j, "prompt_tokens", json_integer((json_int_t)l->prompt_tokens));
     json_object_set_new(j, "reused_tokens", json_integer((json_int_t)l->stats.reused_tokens));
     json_object_set_new(j, "generated_tokens", json_integer((json_int_t)l->generated.n_tokens));
+    if (!t->reduction.dense) {
+        json_object_set_new(j, "reduction", json_text(t->reduction.name));
+        json_object_set_new(j, "kept_tokens", json_integer((json_int_t)kept_tokens(l)));
+        json_object_set_new(j, "kv_share", json_number(l->kv_share));
+        json_object_set_new(j, "reduce_ms", json_number(1e3 * l->reduced.seconds));
+        json_object_set_new(j, "dense_because", l->reduced.dense_because ? json_text(l->reduced.dense_because) : json_null());
+    }
     json_object_set_new(j, "ttft_ms", json_number(1e3 * l->first_token_seconds));
     json_object_set_new(j, "prefill_tok_s", json_number(per_second((double)l->stats.prefill_tokens, l->stats.prefill_seconds)));
     json_object_set_new(j, "decode_tok_s", json_number(per_second((double)l->decode_tokens, l->decode_seconds)));
@@ -372,15 +410,20 @@ void talk_report(const talk *t)
     }
     const talk_turn *l = &t->last;
     char a[UI_WORD], b[UI_WORD], line[512];
-    int n = snprintf(line, sizeof line, "prompt %zu tokens", l->prompt_tokens);
+    bool merged = l->reduced.tokens_out < l->reduced.tokens_in;
+    int n = merged ? snprintf(line, sizeof line, "prompt %zu → kept %zu (%.0f %%)", l->prompt_tokens, kept_tokens(l),
+                              100 * (double)kept_tokens(l) / (double)l->prompt_tokens)
+                   : snprintf(line, sizeof line, "prompt %zu tokens", l->prompt_tokens);
 #define ADD(...) n += snprintf(line + n, sizeof line - (size_t)n, __VA_ARGS__)
     if (l->stats.reused_tokens) ADD(" (%llu reused)", (unsigned long long)l->stats.reused_tokens);
     if (l->first_token_seconds > 0) ADD(" · TTFT %s", ui_seconds(a, l->first_token_seconds));
     if (l->stats.prefill_seconds > 0 && l->stats.prefill_tokens > 8)
         ADD(" (%s tok/s)", ui_number(a, per_second((double)l->stats.prefill_tokens, l->stats.prefill_seconds)));
     if (l->decode_tokens) ADD(" · decode %s tok/s", ui_number(a, per_second((double)l->decode_tokens, l->decode_seconds)));
-    ADD(" · KV %s · peak %s · kernels %s", ui_bytes(a, (double)l->stats.kv_bytes), ui_bytes(b, (double)machine_peak_rss()),
-        l->stats.isa ? l->stats.isa : "");
+    ADD(" · KV %s", ui_bytes(a, (double)l->stats.kv_bytes));
+    if (l->kv_share < 1) ADD(" (%.0f %% of entries)", 100 * l->kv_share);
+    ADD(" · peak %s · kernels %s", ui_bytes(b, (double)machine_peak_rss()), l->stats.isa ? l->stats.isa : "");
+    if (!t->reduction.dense && l->reduced.dense_because) ADD(" · read dense: %s", l->reduced.dense_because);
     switch (l->generated.finish) {
     case FTK_FINISH_END:
     case FTK_FINISH_STOP:

@@ -8,6 +8,7 @@
 #define FREETOKEN_TOOLS_TALK_H
 
 #include "args.h"
+#include "reduce_flags.h"
 #include "text.h"
 
 typedef struct talk_options {
@@ -24,6 +25,8 @@ typedef struct talk_options {
     int kv;
     ftk_sampler_opts sampling;
     text_list stop;
+    reduce_flags reduce;
+    const char *explain; /* after each prompt: "" on stderr, or a .html or .json file; NULL: not at all */
 } talk_options;
 
 typedef struct talk_turn {
@@ -33,6 +36,8 @@ typedef struct talk_turn {
     size_t decode_tokens;       /* computed one by one */
     ftk_generated generated;
     ftk_stats stats;
+    ftk_reduced reduced;        /* of the prompt; without its lists */
+    double kv_share;            /* entries that the cache held after it, of those a dense one has */
 } talk_turn;
 
 typedef struct talk {
@@ -41,6 +46,7 @@ typedef struct talk {
     ftk_model_info info;
     ftk_session *session;
     ftk_sampler *sampler;
+    reduce_setting reduction;
     bool templated;
     token_list held;      /* the conversation, without the last answer's end token */
     double load_seconds;
