@@ -9,11 +9,14 @@
 
 #include "args.h"
 #include "commands.h"
+#include "documents.h"
 #include "interrupt.h"
 #include "json_out.h"
 #include "machine.h"
 #include "models.h"
 #include "perplexity.h"
+#include "recall.h"
+#include "reduce_eval.h"
 #include "ui.h"
 
 typedef struct eval_request {
@@ -22,6 +25,12 @@ typedef struct eval_request {
     int64_t threads, chunk;
     int kv;
     bool json;
+    reduce_flags reduce;
+    const char *sweep, *csv, *svg;
+    int64_t decode, trials, answers, longest;
+    const char *documents;
+    bool recall;
+    count_list lengths;
 } eval_request;
 
 /* The other setting: the model and what differs. */
@@ -192,9 +201,66 @@ static void print_text(const eval_request *r, const perplexity *p, const compari
     printf("  same top token  %.2f %%\n", 100 * c->same_top);
 }
 
+/* --------------------------------------------------------------- reduction */
+
+static int refuse_mixture(const eval_request *r)
+{
+    bool reducing = reduce_flags_given(&r->reduce) || r->sweep;
+    if (r->recall && !reducing) return args_refuse("eval", "--recall compares a reduced context with the dense one: give --keep, --kv-keep, --policy, --profile, --reduce or --sweep");
+    if (reducing && (r->against || r->dump)) return args_refuse("eval", "--%s excludes token reduction", r->against ? "against" : "dump-logits");
+    if ((r->csv || r->svg) && (!reducing || r->recall)) return args_refuse("eval", "--%s belongs to --reduce and --sweep", r->csv ? "csv" : "svg");
+    if (r->documents && !reducing) return args_refuse("eval", "--documents compares reduced with dense: give --keep, --kv-keep, --policy, --profile, --reduce or --sweep");
+    if (r->documents && r->recall) return args_refuse("eval", "--documents and --recall exclude each other");
+    if ((r->answers || r->longest) && !r->documents) return args_refuse("eval", "--%s belongs to --documents", r->answers ? "answers" : "longest");
+    if ((r->lengths.n || r->trials != 1) && !r->recall) return args_refuse("eval", "--%s belongs to --recall", r->lengths.n ? "lengths" : "trials");
+    return reducing ? reduce_flags_check("eval", &r->reduce, r->sweep) : STATUS_GO_ON;
+}
+
+/* The lengths of --recall: 512 to 8k as far as the model was trained, unless the user says. */
+static int default_lengths(eval_request *r, const ftk_model_info *info)
+{
+    static const int64_t usual[] = {512, 1024, 2048, 4096, 8192};
+    size_t n = sizeof usual / sizeof usual[0];
+    if (r->lengths.n) return STATUS_GO_ON;
+    r->lengths.items = malloc(sizeof usual);
+    if (!r->lengths.items) return STATUS_FAILURE;
+    memcpy(r->lengths.items, usual, sizeof usual);
+    while (n > 1 && usual[n - 1] + 256 > info->train_context) n--;
+    r->lengths.n = n;
+    return STATUS_GO_ON;
+}
+
+static int evaluate_reduced(eval_request *r, const ftk_model *m, const ftk_model_info *info)
+{
+    reduce_setting *settings = NULL;
+    size_t n = 1;
+    int status;
+    const reduce_target to = {"eval", r->word, m};
+    if (r->sweep) status = reduce_sweep(&settings, &n, &to, &r->reduce, r->sweep);
+    else {
+        settings = calloc(1, sizeof *settings);
+        status = settings ? reduce_setting_of_flags(settings, &to, &r->reduce) : STATUS_FAILURE;
+    }
+    if (status == STATUS_GO_ON && r->recall) {
+        status = default_lengths(r, info);
+        recall_plan p = {r->word, r->text, m, session_of(r, r->threads, r->kv), &r->lengths, r->trials, settings, n, r->json};
+        if (status == STATUS_GO_ON) status = recall_run(&p);
+    } else if (status == STATUS_GO_ON && r->documents) {
+        documents_plan p = {r->word, r->documents, m, session_of(r, r->threads, r->kv), r->plan.max_docs, r->longest, r->answers, settings, n, r->json};
+        status = documents_run(&p);
+    } else if (status == STATUS_GO_ON) {
+        reduce_eval e = {.word = r->word, .path = r->text, .plan = r->plan, .decode = r->decode,
+                         .side = {m, session_of(r, r->threads, r->kv)}, .settings = settings, .n = n, .sweep = r->sweep != NULL,
+                         .json = r->json, .csv = r->csv, .svg = r->svg};
+        status = reduce_eval_run(&e);
+    }
+    reduce_sweep_free(settings, n);
+    return status;
+}
+
 int cmd_eval(int argc, char **argv)
 {
-    eval_request r = {.plan = {.context = 512, .score = 256}};
+    eval_request r = {.plan = {.context = 512, .score = 256}, .decode = 16, .trials = 1};
     const arg_flag flags[] = {
         {ARG_TEXT, "text", 'f', &r.text, 0, 0, "FILE", "the text, UTF-8"},
         {ARG_COUNT, "context", 'c', &r.plan.context, 1, 1e7, "N", "tokens read before the scored ones; default 512"},
@@ -208,36 +274,54 @@ int cmd_eval(int argc, char **argv)
         {ARG_TEXT, "isa", 0, &r.isa, 0, 0, "LEVEL", "kernels: scalar, avx2, avx512, neon, i8mm; default the best"},
         {ARG_TEXT, "dump-logits", 0, &r.dump, 0, 0, "FILE", "write the logits after each of the first N + M tokens instead: a line \"FTKLOGITS tokens vocabulary\", the ids as i32, the rows as f32"},
         {ARG_BOOL, "json", 0, &r.json, 0, 0, NULL, "print one JSON object"},
+        REDUCE_FLAG_ROWS(r.reduce),
+        {ARG_TEXT, "sweep", 0, &r.sweep, 0, 0, "LIST", "several settings as in --reduce, separated by ;, alternatives by |: a table, a row each"},
+        {ARG_COUNT, "decode-tokens", 0, &r.decode, 0, 1e5, "N", "tokens decoded for their time, at most as many as are scored; default 16"},
+        {ARG_TEXT, "csv", 0, &r.csv, 0, 0, "FILE", "also write the rows as CSV"},
+        {ARG_TEXT, "svg", 0, &r.svg, 0, 0, "FILE", "also draw quality against TTFT and against KV bytes"},
+        {ARG_BOOL, "recall", 0, &r.recall, 0, 0, NULL, "ask for facts hidden in the text instead, dense and reduced"},
+        {ARG_COUNTS, "lengths", 0, &r.lengths, 64, 1e7, "LIST", "tokens of the texts of --recall; default 512 to 8k as far as the model was trained"},
+        {ARG_TEXT, "documents", 0, &r.documents, 0, 0, "FILE", "ask the questions of FILE about its documents instead, dense and reduced: a JSON object a line with input, instructions and outputs"},
+        {ARG_COUNT, "longest", 0, &r.longest, 64, 1e7, "N", "tokens of the longest document taken; default what the model was trained for, less 2k"},
+        {ARG_COUNT, "answers", 0, &r.answers, 0, 4096, "N", "tokens of answers written and shown side by side; default none"},
+        {ARG_COUNT, "trials", 0, &r.trials, 1, 1000, "N", "texts for each task, length and depth of --recall; default 1"},
     };
     const arg_spec spec = {
-        "eval", "MODEL --text FILE [--context N] [--score M] [--against SETTING]",
+        "eval", "MODEL --text FILE [--context N] [--score M] [--against SETTING]\nMODEL --text FILE --reduce SETTING | --sweep LIST [--recall]\nMODEL --documents FILE --reduce SETTING | --sweep LIST",
         "Measures the perplexity of the M tokens that follow each context of N tokens, over as many\n"
         "documents as the text gives. With --against: also the mean KL divergence from the other\n"
-        "setting and how often both find the same token likeliest.",
+        "setting and how often both find the same token likeliest. With token reduction: the loss\n"
+        "against the dense model, and what is gained in time and memory.",
         "  freetoken eval smollm2-135m --text wiki.txt --context 2k --score 256\n"
         "  freetoken eval smollm2-135m --text wiki.txt --against kv=f32\n"
-        "  freetoken eval small.gguf --text wiki.txt --against large.gguf --json\n",
+        "  freetoken eval small.gguf --text wiki.txt --against large.gguf --json\n"
+        "  freetoken eval smollm2-135m --text wiki.txt --context 2k --kv-keep 0.5\n"
+        "  freetoken eval smollm2-135m --text wiki.txt --sweep \"snapkv|h2o,kv_keep=0.8|0.5\" --svg plot.svg\n"
+        "  freetoken eval smollm2-135m --text wiki.txt --recall --lengths 1k,2k --policy chat\n",
         flags, sizeof flags / sizeof flags[0], 1, 1};
     const char *words[1];
     size_t n_words;
     other_setting against = {0};
-    int status = args_parse(&spec, argc, argv, words, &n_words);
-    if (status != STATUS_GO_ON) return status;
-    if (r.json) json_report_errors();
-    r.word = words[0];
-    if (!r.text) return args_refuse("eval", "--text FILE is missing");
-    if (r.dump && r.against) return args_refuse("eval", "--dump-logits and --against exclude each other");
-    if (r.against && (status = read_against(&r, &against)) != STATUS_GO_ON) return status;
-
     ftk_model *m = NULL, *m2 = NULL;
     ftk_model_info info = {0};
+    int status = args_parse(&spec, argc, argv, words, &n_words);
+    if (status != STATUS_GO_ON) goto end;
+    if (r.json) json_report_errors();
+    r.word = words[0];
+    status = refuse_mixture(&r); /* first: --reduce help needs nothing else */
+    if (status == STATUS_GO_ON && !r.text && !r.documents) status = args_refuse("eval", "--text FILE is missing");
+    else if (status == STATUS_GO_ON && r.dump && r.against) status = args_refuse("eval", "--dump-logits and --against exclude each other");
+    if (status == STATUS_GO_ON && r.against) status = read_against(&r, &against);
+    if (status != STATUS_GO_ON) goto end;
+
     model_request open = {.word = r.word, .threads = r.threads, .isa = r.isa};
     status = models_open(&m, &open);
     if (status == STATUS_GO_ON) ftk_model_get_info(m, &info);
     if (status == STATUS_GO_ON && against.own_model) status = models_open(&m2, &against.open);
     perplexity result = {0};
     comparison compared = {0};
-    if (status == STATUS_GO_ON && r.dump) status = dump_logits(&r, m);
+    if (status == STATUS_GO_ON && (reduce_flags_given(&r.reduce) || r.sweep)) status = evaluate_reduced(&r, m, &info);
+    else if (status == STATUS_GO_ON && r.dump) status = dump_logits(&r, m);
     else if (status == STATUS_GO_ON) {
         perplexity_side side = {m, session_of(&r, r.threads, r.kv)};
         perplexity_side other = {m2 ? m2 : m, session_of(&r, against.threads, against.kv)};
@@ -245,7 +329,10 @@ int cmd_eval(int argc, char **argv)
         if (status == STATUS_GO_ON && r.json) status = print_json(&r, &info, &result, &compared);
         else if (status == STATUS_GO_ON) print_text(&r, &result, &compared);
     }
+end:
     ftk_model_close(m2);
     ftk_model_close(m);
+    reduce_flags_free(&r.reduce);
+    count_list_free(&r.lengths);
     return status == STATUS_GO_ON ? STATUS_OK : status;
 }
