@@ -8,7 +8,9 @@ typedef int (*command_fn)(int argc, char **argv);
 #define COMMAND_LIST(X)                                                     \
     X(run, "complete a text, answer a question, or chat")                   \
     X(bench, "measure prefill and decode speed and memory")                 \
-    X(eval, "measure perplexity, and agreement with another setting")       \
+    X(eval, "measure perplexity, agreement, and what reduction costs")      \
+    X(tune, "find what a model can leave out, and write it as a profile")   \
+    X(advise, "say whether token reduction pays for the prompts you have")  \
     X(classify, "name what pictures, sounds and texts show")                \
     X(embed, "turn pictures, sounds and texts into vectors")                \
     X(inspect, "show what a GGUF file holds and whether it would load")     \
