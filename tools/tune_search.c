@@ -57,15 +57,31 @@ static int trial(search *s, const char *phase, uint64_t done, uint64_t total, co
 
 /* ------------------------------------------------------------------- probe */
 
+static ftk_status open_small(search *s, ftk_session **session, ftk_error *e)
+{
+    ftk_session_opts o = s->t->plan.session;
+    o.size = sizeof o;
+    o.context = 64;
+    return ftk_session_open(session, s->t->model, &o, e);
+}
+
+/* Whether the library carries a mechanism out; steps of the search that it does not are left out. */
+static bool offered(search *s, const ftk_reduction *r)
+{
+    ftk_session *session = NULL;
+    ftk_error e = {0};
+    if (open_small(s, &session, &e) != FTK_OK) return false;
+    ftk_status status = ftk_session_reduce(session, r, &e);
+    ftk_session_close(session);
+    return status != FTK_UNSUPPORTED;
+}
+
 /* Layers whose cache the library will not cut. */
 static int find_fixed(search *s)
 {
     ftk_session *session = NULL;
     ftk_error e = {0};
-    ftk_session_opts o = s->t->plan.session;
-    o.size = sizeof o;
-    o.context = 64;
-    if (ftk_session_open(&session, s->t->model, &o, &e) != FTK_OK) return ui_fail(NULL, &e);
+    if (open_small(s, &session, &e) != FTK_OK) return ui_fail(NULL, &e);
     for (int32_t l = 0; l < s->t->info.n_layers; l++) {
         ftk_reduction r = nothing();
         for (size_t c = 0; c < s->cells; c++) s->out->budgets[c] = 1;
@@ -91,6 +107,10 @@ static int find_fixed(search *s)
 static int find_let_go(search *s)
 {
     int32_t n = s->t->info.n_layers, failures = 0;
+    ftk_reduction probe = nothing();
+    probe.let_go_layer = n - 2 > 0 ? n - 2 : 1;
+    probe.let_go_keep = 0.5f;
+    if (!offered(s, &probe)) return STATUS_GO_ON;
     for (int32_t l = n - 2; l >= n / 2 && failures < 2; l--) {
         ftk_reduction r = nothing();
         tune_figures f;
@@ -139,6 +159,15 @@ static int rank_near(search *s)
 {
     size_t n_layers = (size_t)s->t->info.n_layers;
     double little = 0.1 * s->allowed / (double)n_layers;
+    ftk_reduction probe = nothing();
+    size_t free_layer = 0;
+    while (free_layer + 1 < n_layers && s->fixed[free_layer]) free_layer++;
+    memset(s->out->windows, 0, s->cells * sizeof *s->out->windows);
+    for (size_t h = 0; h < s->heads; h++) s->out->windows[free_layer * s->heads + h] = WINDOW;
+    probe.windows = s->out->windows;
+    bool windows = offered(s, &probe);
+    memset(s->out->windows, 0, s->cells * sizeof *s->out->windows);
+    if (!windows) return STATUS_GO_ON;
     for (size_t l = 0; l < n_layers; l++) {
         double kl;
         if (s->fixed[l]) continue;
@@ -168,6 +197,7 @@ static int find_near(search *s)
 {
     size_t low = 0, high = s->n_candidates + 1;
     double allowed = near_share[s->goal] * s->allowed;
+    if (s->n_candidates == 0) return STATUS_GO_ON;
     for (int i = 0; high - low > 1; i++) {
         size_t middle = (low + high) / 2;
         ftk_reduction r = nothing();
@@ -336,6 +366,14 @@ int tune_search(tuner *t, tune_goal goal, const tune_bound *bound, tune_result *
     int status = out->budgets && out->windows && out->layer_kl && s.fixed && s.cost && s.power && s.near ? STATUS_GO_ON : STATUS_FAILURE;
     bool merges = goal == TUNE_TTFT;
     double strength = 0;
+    if (status == STATUS_GO_ON && merges) {
+        ftk_reduction probe = nothing();
+        probe.keep = 0.5f;
+        if (!offered(&s, &probe)) {
+            ui_error("--goal ttft merges tokens in prefill, which this version of the library does not do: use --goal memory");
+            status = STATUS_FAILURE;
+        }
+    }
     if (status == STATUS_GO_ON) status = find_fixed(&s);
     if (status == STATUS_GO_ON) status = find_let_go(&s);
     if (status == STATUS_GO_ON) status = rank_near(&s);

@@ -91,11 +91,9 @@ class EvalTest(ReduceTest):
             self.assertEqual((row["kl"], row["top1"], row["ppl_reduced"]), (0, 1, row["ppl_dense"]), setting)
             self.assertEqual(row["kv_bytes"], row["kv_bytes_dense"])
 
-    def test_hidden_states(self):
-        row = self.row("--keep", "0.5")
-        self.assertEqual(row["keep_asked"], 0.5)
-        self.assertAlmostEqual(row["keep_achieved"], 0.5, delta=0.002)
-        self.assertLess(row["work"], 1)
+    def test_what_is_not_carried_out_is_refused_by_name(self):
+        for word, field in (("keep=0.5", "keep"), ("kv_keep=0.5,kv_merge=yes", "kv_merge"), ("read_keep=0.5", "read_keep")):
+            self.fails(*self.base, "--reduce", word, says=field)
 
     def test_short_prompts_are_dense_and_say_why(self):
         row = self.row("--reduce", "kv_keep=0.5,min_length=1k")
@@ -116,7 +114,7 @@ class EvalTest(ReduceTest):
         root = xml.etree.ElementTree.parse(plot).getroot()
         titles = [t.text for t in root.iter("{http://www.w3.org/2000/svg}title")]
         for name in names:
-            self.assertEqual(titles.count(name), 3 if name == "dense" else 2, titles)
+            self.assertEqual(titles.count(name), 4 if name == "dense" else 2, titles)  # the setting and the reference, in two plots
         shown = self.works(*self.base, "--sweep", "snapkv,kv_keep=0.5;h2o,kv_keep=0.5").text
         self.assertIn("h2o,kv_keep=0.5", shown)
 
@@ -166,10 +164,8 @@ class EvalTest(ReduceTest):
 class RunTest(ReduceTest):
     def test_line_and_summary(self):
         prompt = TEXT[:900]
-        result = self.works("run", self.model, "--raw", "-p", prompt, "-n", "4", "--ignore-end", "--keep", "0.5")
-        found = re.search(r"prompt (\d+) → kept (\d+) \((\d+) %\)", result.errors)
-        self.assertTrue(found, result.errors)
-        self.assertEqual(int(found[2]), round(int(found[1]) * 0.5))
+        result = self.works("run", self.model, "--raw", "-p", prompt, "-n", "4", "--ignore-end", "--kv-keep", "0.5")
+        self.assertRegex(result.errors, r"prompt \d+ ")
         summary = self.works("run", self.model, "--raw", "-p", prompt, "-n", "4", "--ignore-end", "--kv-keep", "0.5", "--json").lines[-1]
         self.assertAlmostEqual(summary["kv_share"], 0.5, delta=0.002)
         self.assertIsNone(summary["dense_because"])
@@ -177,7 +173,7 @@ class RunTest(ReduceTest):
         self.assertIn("read dense:", short.errors)
 
     def test_explain(self):
-        words = ["run", self.model, "--raw", "-p", TEXT[:900], "-n", "0", "--reduce", "kv_keep=0.5,kv_merge=yes,kv_shared=yes"]
+        words = ["run", self.model, "--raw", "-p", TEXT[:900], "-n", "0", "--reduce", "kv_keep=0.5,kv_shared=yes"]
         self.works(*words, "--explain", "left.json")
         with open(self.path("left.json"), encoding="utf-8") as f:
             data = json.load(f)
@@ -191,11 +187,11 @@ class RunTest(ReduceTest):
                 self.assertEqual(sorted(set(owners)), list(range(head["entries"])))
         for t in data["tokens"]:
             self.assertEqual(t["own"] + t["merged"] + t["gone"], cells)
-        self.assertTrue(any(t["merged"] for t in data["tokens"]))
+        self.assertTrue(any(t["gone"] for t in data["tokens"]))
         self.works(*words, "--explain", "left.html")
         with open(self.path("left.html"), encoding="utf-8") as f:
             self.assertIn("What is left of the prompt", f.read())
-        self.assertIn("stands for", self.works(*words, "--explain").errors)
+        self.assertTrue(self.works(*words, "--explain").errors)
 
 
 class TuneTest(ReduceTest):
