@@ -194,7 +194,7 @@ int cmd_run(int argc, char **argv)
         "  freetoken run qwen2.5-coder-0.5b --raw -n 64 -p \"def fibonacci(n):\"\n"
         "  git diff | freetoken run -f - -p \"Describe this change in one sentence.\"\n"
         "  freetoken run --session talk.ftk            chat, and go on another day\n"
-        "  freetoken run -f report.txt -p \"What was decided?\" --keep 0.7 --kv-keep 0.5\n"
+        "  freetoken run -f report.txt -p \"What was decided?\" --kv-keep 0.5\n"
         "  freetoken run -f report.txt -p \"What was decided?\" --policy chat --explain left.html\n"
         "  freetoken run -p Hello --temp 0.8 --top-p 0.95 --seed 7 --json\n",
         flags, sizeof flags / sizeof flags[0], 0, 1};

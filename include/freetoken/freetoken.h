@@ -256,12 +256,12 @@ FTK_API void ftk_session_tap(ftk_session *s, ftk_tap_fn fn, void *ctx);
 
 /* What a session may leave out. Everything zero is dense and exact. Reduction happens in ftk_prefill,
  * per SEGMENT: the tokens one call adds are reduced together and what was held before stays as it
- * is, so a second question, a continued chat and a rewind to a segment's start stay correct. The
- * tokens of one segment go through the model layer by layer, so each layer's cache is compressed
- * as soon as that layer is done and never stands in memory whole.
+ * is, so a second question, a continued chat and a rewind to a segment's start stay correct.
+ * Evicted entries are not stored: their pages go back, and decode does not read them.
  *
- * Merged tokens are not computed in later layers, evicted entries are not stored, pages not
- * selected are not read. */
+ * THIS VERSION carries out the KV cache's part: kv_keep, kv_bytes, budgets, every scorer and budget
+ * shape, kv_shared, protection. Fields marked [later] are checked, and anything but their zero is then
+ * FTK_UNSUPPORTED by name: no setting is quietly ignored. */
 
 typedef enum ftk_reduce_how {
     FTK_REDUCE_MERGE = 0, /* similar tokens become one, weighted */
@@ -311,8 +311,8 @@ typedef struct ftk_range {
 typedef struct ftk_reduction {
     size_t size;
     /* In prefill: hidden states. */
-    float keep;              /* share of the segment's tokens left after the last event, in (0, 1]; 0: 1 */
-    int32_t keep_tokens;     /* or their number; 0: by `keep` */
+    float keep;              /* [later] share of the segment's tokens left after the last event, in (0, 1]; 0: 1 */
+    int32_t keep_tokens;     /* [later] or their number; 0: by `keep` */
     ftk_reduce_how how;
     int32_t first_layer;     /* events come after this layer at the earliest; 0: a third of the layers */
     int32_t interval;        /* layers between events; 0: 4 */
@@ -330,7 +330,7 @@ typedef struct ftk_reduction {
     int32_t min_length;      /* segments shorter than this are dense; 0: 256 */
     int32_t full_length;     /* the share removed grows from 0 at min_length to all of it here; 0: at once */
     /* Letting go: after this layer only `let_go_keep` of the segment's tokens, the most attended, go on. */
-    int32_t let_go_layer;    /* 0: never */
+    int32_t let_go_layer;    /* [later] 0: never */
     float let_go_keep;       /* in (0, 1]; 0: 0.1 */
     /* The KV cache, once per segment. */
     float kv_keep;           /* average share of entries kept, in (0, 1]; 0: 1 */
@@ -339,16 +339,16 @@ typedef struct ftk_reduction {
     ftk_budget_shape budget;
     const float *budgets;    /* [n_layers][n_kv_heads] shares in [0, 1], copied; scaled in proportion, none above 1,
                                 to meet kv_keep or kv_bytes when one is given */
-    bool kv_merge;           /* evicted entries are merged into neighbours instead: similar and little attended first */
+    bool kv_merge;           /* [later] evicted entries are merged into neighbours instead: similar and little attended first */
     bool kv_shared;          /* one choice for all KV heads of a layer */
     int32_t pool;            /* neighbours (odd) whose scores are pooled by maximum; 0: what the scorer's paper has; 1: none */
     /* Near readers. */
-    const int32_t *windows;  /* [n_layers][n_kv_heads] entries a head reads beside the sinks, 0: all of them; copied */
+    const int32_t *windows;  /* [later] [n_layers][n_kv_heads] entries a head reads beside the sinks, 0: all of them; copied */
     /* Sparse reading without loss of entries. */
-    float read_keep;         /* decode reads at most this share of each head's pages, those with the highest bounds
+    float read_keep;         /* [later] decode reads at most this share of each head's pages, those with the highest bounds
                                 (Quest); in (0, 1]; 0: 1 */
-    int32_t read_pages;      /* or their number, at least 2; 0: by read_keep */
-    float prefill_blocks;    /* prefill reads the sinks, the local band and this share of the other pages, in (0, 1]; 0: 1 */
+    int32_t read_pages;      /* [later] or their number, at least 2; 0: by read_keep */
+    float prefill_blocks;    /* [later] prefill reads the sinks, the local band and this share of the other pages, in (0, 1]; 0: 1 */
     /* What stays whatever happens. */
     int32_t sinks;           /* first tokens of the session; 0: 4; -1: none */
     int32_t recent;          /* last tokens of the segment; 0: 32; -1: none */
@@ -362,8 +362,8 @@ typedef struct ftk_reduction {
 } ftk_reduction;
 
 /* A named starting point: "streamingllm", "h2o", "snapkv", "pyramid", "keynorm", "random", "plain-merge" (adjacent,
- * cosine, plain mean, earlier position, no size bias), "summary", "chat", "code", "math". FTK_INVALID_ARGUMENT names
- * what there is. */
+ * cosine, plain mean, earlier position, no size bias), "summary", "chat", "code", "math" (shares of the cache by
+ * rule of thumb, not tuned to a model: `freetoken tune` does that). FTK_INVALID_ARGUMENT names what there is. */
 FTK_API ftk_status ftk_reduction_preset(ftk_reduction *out, const char *name, ftk_error *e);
 
 /* Sets the session's policy from the next ftk_prefill on; NULL: dense. What is held stays. Refused by name, before any
